@@ -40,20 +40,25 @@ class ToolGraph(Operator):
     table_roles: ClassVar[Sequence[str]] = ()
 
     specs: TableNames | None = Field(
-        default=None, description="files or folders of OpenAPI 3 or of function tools, or bundled:hotel, bundled:parcels"
+        default=None,
+        description="files or folders of OpenAPI 3 or of function tools, or bundled:hotel, bundled:parcels",
     )
     mcp: TableNames | None = Field(
         default=None, description="an MCP server that is asked for its tools: its URL, or its command with arguments"
     )
     most_tools: int = Field(default=40, ge=2, description="a domain of more tools is divided into communities")
     rows: int = Field(default=16, ge=LEAST_ROWS, le=MOST_ROWS, description="rows of each table")
-    held_out: float = Field(default=0.0, ge=0, lt=1, description="share of the domains set aside, to be unseen in training")
+    held_out: float = Field(
+        default=0.0, ge=0, lt=1, description="share of the domains set aside, to be unseen in training"
+    )
     seed: int | None = Field(default=None, description="by default derived from that of the run")
 
     @model_validator(mode="after")
     def _some_tools(self) -> ToolGraph:
         if not self.specs and not self.mcp:
-            raise ValueError("`specs` or `mcp` is needed: files of tool specifications, or a server that lists its tools")
+            raise ValueError(
+                "`specs` or `mcp` is needed: files of tool specifications, or a server that lists its tools"
+            )
         return self
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
@@ -93,7 +98,7 @@ class ToolGraph(Operator):
         made = sum(each.toolbox is not None for each in domains)
         if not made:
             raise UserError(
-                f"none of {sum(map(_size, domains)):,} tools can be made over a database; {_listed(domains[-1].unusable)}\n"
+                f"none of {sum(map(_size, domains)):,} tools can be made: {_listed(domains[-1].unusable)}\n"
                 "name tools that list, show, make, change or remove rows which a field such as `id` identifies",
                 ErrorCode.NOTHING_TO_DO,
             )
@@ -145,7 +150,7 @@ class ToolGraph(Operator):
 
 
 _WARNINGS = {
-    "results_assumed": "tools have no result in their specification, or one that is no row; they answer with the whole row",
+    "results_assumed": "tools have no result in the specification, or one that is no row; they answer with all columns",
     "arguments_left_out": "arguments are left out: optional ones of reading tools, nested ones, headers",
     "fields_left_out": "fields of results are left out: nested ones, and those of very wide rows",
     "edges_between_domains": "edges between domains are cut, since a domain has at most `most_tools` tools",
@@ -189,7 +194,7 @@ class ToolboxMaking(RowOperation[Inspiration, EnvironmentSpec]):
 
     def _dropped(self, tool: Unusable) -> Result:
         error = GenerationError(tool.reason, tool.detail)
-        return Result(input_id=tool.tool_id, dropped=dead_letter(error, tool.tool_id, self, {}))
+        return Result(input_id=tool.tool_id, dropped=dead_letter(error, tool.tool_id, self, {"tool": tool.tool_id}))
 
 
 def _size(domain: Domain) -> int:

@@ -21,7 +21,14 @@ from agentmill.schemas.records.trajectory import Action
 from tests.pipelines.cli.tables import agentmill
 from tests.recipes.data_half import STAND_IN, rows, run
 
-FAMILIES = ("pddl", "toolbox", "codegym", "interpreter")
+FAMILIES = {
+    "pddl": "pddl",
+    "toolbox": "toolbox",
+    "codegym": "codegym",
+    "interpreter": "interpreter",
+    "tools": "toolbox",
+}
+"""The files of environments, and the family that each makes."""
 
 
 def done(content: Sequence[Any]) -> list[str]:
@@ -49,11 +56,11 @@ INCLUDING = [name for name, file in recipe_files().items() if "include:" in file
 
 
 @pytest.mark.parametrize("name", INCLUDING)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_another_family_of_environments_is_one_override(name: str, family: str, tmp_path: Path) -> None:
-    overrides = [f"include.0=environments/{family}", f"run_dir={tmp_path}"]
+@pytest.mark.parametrize("file", FAMILIES)
+def test_another_family_of_environments_is_one_override(name: str, file: str, tmp_path: Path) -> None:
+    overrides = [f"include.0=environments/{file}", f"run_dir={tmp_path}"]
     first = make_plan(read_recipe(recipe_files()[name], overrides)).steps[0]
-    assert getattr(first.parameters, "family", None) == family
+    assert first.parameters.families(None) == {FAMILIES[file]}
 
 
 def test_eto_pairs_share_the_task_and_the_winner_scored_higher(made: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Domains of given tools as toolboxes without rows, with every tool that is left out and the reason.
 
-After AgentScaler (arXiv:2509.13310), which groups tools by the dependencies between their parameters, and makes a
+After AgentScaler (arXiv:2509.13311), which groups tools by the dependencies between their parameters, and makes a
 database for each domain. There a model judges edges and writes the tools; here names, types and HTTP methods decide.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 from agentmill.schemas.records.record import JsonObject
 from agentmill.synthesis.environments.toolbox.toolbox import Toolbox
 from agentmill.synthesis.generators.tool_graph.given_tools import GivenTool, Specification, ToolError, Unusable
-from agentmill.synthesis.generators.tool_graph.graph import domains_of, edges_of
+from agentmill.synthesis.generators.tool_graph.graph import count_edges, domains_of, edges_of
 from agentmill.synthesis.generators.tool_graph.naming import safe
 from agentmill.synthesis.generators.tool_graph.resources import Understood, understand
 from agentmill.synthesis.generators.tool_graph.tables import Sheet, sheet_of
@@ -73,7 +73,11 @@ def _different(specifications: Sequence[Specification]) -> tuple[list[GivenTool]
     ids: set[str] = set()
 
     def own(tool_id: str) -> str:
-        free = next(each for number in itertools.count(1) if (each := f"{tool_id}#{number}" if number > 1 else tool_id) not in ids)
+        free = next(
+            each
+            for number in itertools.count(1)
+            if (each := f"{tool_id}#{number}" if number > 1 else tool_id) not in ids
+        )
         ids.add(free)
         return free
 
@@ -139,15 +143,15 @@ def _described(
     unusable: Sequence[Unusable],
 ) -> Domain:
     """The domain with what it changes of the specification."""
-    edges = edges_of(group)
-    noted = [f"{each.source} -> {each.target}: {each.field}" for each in itertools.islice(edges, EDGES_NOTED)]
+    edges = itertools.islice(edges_of(group), EDGES_NOTED)
+    noted = [f"{each.source} -> {each.target}: {each.field}" for each in edges]
     assumed = [tool.tool.name for tool in left if tool.assumed]
     names = {old: new for each in made.values() for old, new in each.renamed.items()}
     left_out = {each.tool.name: list(each.left_out) for each in made.values() if each.left_out}
     now_required = {each.tool.name: list(each.now_required) for each in made.values() if each.now_required}
     counts = {
         "tables": len(sheets),
-        "edges": len(noted) + sum(1 for _ in edges),
+        "edges": count_edges(group).total(),
         "arguments_left_out": sum(map(len, left_out.values())),
         "arguments_required": sum(map(len, now_required.values())),
         "fields_left_out": sum(len(sheet.left_out) for sheet in sheets.values()),
@@ -157,7 +161,9 @@ def _described(
         "descriptions_cut": sum(len(" ".join(tool.tool.description.split())) > MOST_DESCRIPTION for tool in left),
         **{f"tools_{effect}": sum(tool.effect == effect for tool in left) for effect in {tool.effect for tool in left}},
     }
-    columns = [(f"{sheet.table.name}.{name}", part.field) for sheet in sheets.values() for name, part in sheet.parts.items()]
+    columns = [
+        (f"{sheet.table.name}.{name}", part.field) for sheet in sheets.values() for name, part in sheet.parts.items()
+    ]
     return Domain(
         toolbox=toolbox,
         tools=tuple(made),

@@ -1,4 +1,4 @@
-"""Tools as a specification gives them, whatever its format: a name, arguments, and the fields of a row of the result."""
+"""Tools as a specification gives them, whatever its format: a name, arguments, and the fields of a row it shows."""
 
 from __future__ import annotations
 

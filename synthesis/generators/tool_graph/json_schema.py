@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import unquote
 
 from agentmill.synthesis.generators.tool_graph.given_tools import Field, Kind, ToolError
@@ -25,7 +25,7 @@ MOST_LETTERS = 80
 """The longest text that can be one of ``enum`` or of ``examples``."""
 
 _LARGEST = 10**9
-_SCALARS = frozenset(get_args(Kind)) - {"nested", "unknown"}
+_SCALARS: tuple[Kind, ...] = ("integer", "number", "string", "boolean")
 
 
 class SchemaReader:
@@ -151,7 +151,7 @@ def _kind(found: dict[str, Any]) -> Kind:
         if choices and all(isinstance(each, str) for each in choices):
             return "string"
         return "integer" if choices and all(map(_is_number, choices)) else "unknown"
-    return given if given in _SCALARS else "nested"
+    return next((kind for kind in _SCALARS if kind == given), "nested")
 
 
 def _examples(found: dict[str, Any]) -> Iterator[str]:

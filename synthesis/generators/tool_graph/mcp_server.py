@@ -32,7 +32,7 @@ def ask_server(server: tuple[str, ...]) -> Specification:
     try:
         entries = asyncio.run(asyncio.wait_for(_entries(server), PATIENCE_S))
     except TimeoutError:
-        raise _no_answer(called, f"no answer within {PATIENCE_S:.0f} seconds") from None
+        raise _no_answer(called, f"no answer within {PATIENCE_S:g} seconds") from None
     # The client raises what the transport, the process or the protocol raises, also in groups.
     except Exception as error:  # noqa: BLE001
         raise _no_answer(called, _first(error)) from None

@@ -13,12 +13,11 @@ from agentmill.synthesis.environments.toolbox.lint import is_name
 from agentmill.synthesis.environments.toolbox.structure import SQL_WORDS
 from agentmill.synthesis.environments.toolbox.toolbox import BUILT_IN
 from agentmill.synthesis.generators.data_files import convert, read_table
+from agentmill.synthesis.generators.pddl_procedural.themes import plural as regular_plural
 
 MOST_LETTERS = 50
-_RESERVED = frozenset(
-    "add alter commit constraint create drop exists foreign if isnull notnull primary references transaction unique".split()
-)
-"""Words that SQLite takes for no name, and that no statement of a tool has."""
+_RESERVED = "add alter commit constraint create drop exists foreign if isnull notnull primary transaction unique"
+"""More words that SQLite takes for no name."""
 
 _CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _IDENTIFIER = re.compile(r"(?:(\w+)_)?(?:id|uuid|guid)")
@@ -77,7 +76,7 @@ def safe(name: str) -> str:
     """``snake``, as a toolbox takes it: no word of SQL, none of its own tools, no digit at the beginning."""
     found = snake(name) or "x"
     found = f"x_{found}" if found[0].isdigit() else found
-    taken = not is_name(found) or found in SQL_WORDS | FUNCTIONS | _RESERVED or found in BUILT_IN
+    taken = not is_name(found) or found in {*SQL_WORDS, *FUNCTIONS, *_RESERVED.split()} or found in BUILT_IN
     return f"{found}_" if taken else found
 
 
@@ -96,6 +95,14 @@ def _singular(word: str) -> str:
         return f"{word[:-3]}y"
     long = word.endswith(("sses", "xes", "ches", "shes")) or (word.endswith("uses") and not word.endswith("ouses"))
     return word[:-2] if long else word[:-1]
+
+
+def plural(noun: str) -> str:
+    """A noun of several words joined by ``_``, its last word in the plural."""
+    before, _, word = noun.rpartition("_")
+    regular = regular_plural(word) if len(word) > 1 else f"{word}s"
+    found = next((each for each, one in words().irregular.items() if one == word), regular)
+    return f"{before}_{found}" if before else found
 
 
 def is_plural(noun: str) -> bool:

@@ -115,7 +115,9 @@ def _body(reader: SchemaReader, operation: dict[str, Any]) -> list[Field]:
     found = reader.resolve(schema)
     if "properties" not in found:
         if body.get("required") is True:
-            raise ToolError("nested_argument", "its body is a list, a choice of several schemas or an object of any keys")
+            raise ToolError(
+                "nested_argument", "its body is a list, a choice of several schemas or an object of any keys"
+            )
         return []
     return reader.fields(found)
 

@@ -17,6 +17,9 @@ from agentmill.synthesis.generators.tool_graph.naming import identified, is_plur
 
 Effect = Literal["read", "create", "change", "remove", "step"]
 
+MOST_ARGUMENTS = 10
+"""Arguments of a tool; optional values beyond are left out."""
+
 _VERSION = re.compile(r"v\d+(_\d+)*")
 _METHODS: dict[str, Effect] = {"get": "read", "put": "change", "patch": "change", "delete": "remove"}
 
@@ -44,6 +47,17 @@ class Understood(msgspec.Struct, frozen=True):
     result: tuple[Part, ...] | None
 
     @property
+    def kept(self) -> list[Part]:
+        """The arguments but those that nothing can hold, and of many optional values the last ones."""
+        held = [part for part in self.arguments if part.is_value]
+        free = [part for part in held if self._is_optional_value(part)]
+        cut = free[max(0, MOST_ARGUMENTS - len(held) + len(free)) :]
+        return [part for part in held if part not in cut]
+
+    def _is_optional_value(self, part: Part) -> bool:
+        return not (part.field.required or part.field.in_path or part.identifies == self.noun)
+
+    @property
     def assumed(self) -> bool:
         """Whether its result is taken to be the row: the specification tells none, or one that is no row of a write."""
         return self.effect != "remove" and (self.result is None or (not self.result and self.effect != "read"))
@@ -62,7 +76,7 @@ def understand(tools: Iterable[GivenTool]) -> Iterator[Understood | tuple[GivenT
     keyed = {each.noun for each in found if isinstance(each, Understood) and _has_key(each)}
     for each in found:
         if isinstance(each, Understood) and each.noun not in keyed:
-            detail = f"no field or argument of any tool identifies a {_spoken(each.noun)}, such as {each.noun}_id"
+            detail = f"no field or argument of any tool identifies a row of {each.noun}, such as {each.noun}_id"
             yield each.tool, ToolError("no_key", detail)
         else:
             yield each
@@ -177,7 +191,3 @@ def _result(tool: GivenTool, noun: str) -> tuple[Part, ...] | None:
     if tool.result is None:
         return None
     return tuple(Part(each, identified(each.name, noun)) for each in tool.result)
-
-
-def _spoken(noun: str) -> str:
-    return noun.replace("_", " ")

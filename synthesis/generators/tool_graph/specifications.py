@@ -116,4 +116,6 @@ def _document(file: Path | Traversable) -> Any:
             f"{file}, line {error.lineno}: no JSON ({error.msg})\nexpected {EXPECTED}", ErrorCode.DAMAGED_FILE
         ) from None
     except RecursionError:
-        raise UserError(f"{file}: its values are nested too deep\nexpected {EXPECTED}", ErrorCode.DAMAGED_FILE) from None
+        raise UserError(
+            f"{file}: its values are nested too deep\nexpected {EXPECTED}", ErrorCode.DAMAGED_FILE
+        ) from None

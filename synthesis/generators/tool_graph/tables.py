@@ -1,6 +1,6 @@
 """Tables of resources: their columns, from results and from what tools write, and seeded rows.
 
-Whole numbers are all that a toolbox has: other numbers are rounded to them, and keys are numbers whatever their type is.
+Whole numbers are all that a toolbox has: other numbers become whole, and keys are numbers whatever their type is.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import msgspec
 
 from agentmill.schemas.ids import derive_seed
 from agentmill.synthesis.environments.toolbox.toolbox import Column, Rows, Table, Value
-from agentmill.synthesis.generators.pddl_procedural.themes import plural
-from agentmill.synthesis.generators.tool_graph.given_tools import Field
-from agentmill.synthesis.generators.tool_graph.naming import is_person, safe, snake, words
+from agentmill.synthesis.generators.tool_graph.naming import is_person, plural, safe, snake, words
 from agentmill.synthesis.generators.tool_graph.resources import Part, Understood
 from agentmill.synthesis.generators.toolbox_procedural.vocabulary import names
 
@@ -45,7 +43,7 @@ def table_name(noun: str) -> str:
     return safe(plural(noun))
 
 
-def column_name(part: Part, noun: str) -> str:
+def column_name(part: Part) -> str:
     """The column of a table that holds a field."""
     return key_of(part.identifies) if part.identifies else safe(part.field.name)
 
@@ -66,32 +64,33 @@ class Sheet(msgspec.Struct):
     left_out: list[str]
     changed: list[str]
 
-    def find(self, part: Part, noun: str) -> Column | None:
+    def find(self, part: Part) -> Column | None:
         """The column for a field, if there is one."""
-        name = column_name(part, noun)
+        name = column_name(part)
         return next((column for column in self.table.columns if column.name == name), None)
 
 
 def sheet_of(noun: str, tools: Sequence[Understood], resources: Collection[str]) -> Sheet:
     """The table of a resource, from its tools; references lead to one of ``resources``."""
     found: dict[str, Part] = {}
-    left_out: list[str] = []
+    left_out: dict[str, str] = {}
     texts: set[str] = set()
     for part in _parts(noun, tools):
-        name = column_name(part, noun)
+        name = column_name(part)
         texts |= {name} if part.identifies and part.field.kind == "string" else set()
         if name == key_of(noun):
             continue
         if not part.is_value or (name not in found and len(found) == MOST_COLUMNS):
-            left_out += [part.field.name] * (part.field.name not in left_out)
+            left_out[name] = part.field.name
             continue
         found[name] = _richer(found.get(name), part)
-    given = [{column_name(part, noun) for part in tool.arguments} for tool in tools if tool.effect == "create"]
+    given = [{column_name(part) for part in tool.kept} for tool in tools if tool.effect == "create"]
     columns = [_column(name, part, resources, all(name in each for each in given)) for name, part in found.items()]
     key = Column(name=key_of(noun), type="integer", label=f"{noun.replace('_', ' ')} number")
     table = Table(name=table_name(noun), noun=noun.replace("_", " "), columns=(key, *columns))
     others = [name for name, part in found.items() if part.field.kind in ("number", "boolean")]
-    return Sheet(table, found, left_out, [*sorted(texts), *others])
+    lost = [given for name, given in left_out.items() if name not in found]
+    return Sheet(table, found, lost, [*sorted(texts), *others])
 
 
 def _parts(noun: str, tools: Sequence[Understood]) -> Iterator[Part]:
@@ -116,7 +115,9 @@ def _richer(known: Part | None, part: Part) -> Part:
 def _column(name: str, part: Part, resources: Collection[str], given: bool) -> Column:
     """``given`` says that every new row has a value."""
     field = part.field
-    label = name.removesuffix("_id").strip("_").replace("_", " ") if part.identifies else name.strip("_").replace("_", " ")
+    label = (
+        name.removesuffix("_id").strip("_").replace("_", " ") if part.identifies else name.strip("_").replace("_", " ")
+    )
     if part.identifies:
         noun = referred(part.identifies, resources)
         references = table_name(noun) if noun else ""
@@ -136,7 +137,9 @@ def _usual(name: str) -> tuple[int, int]:
     return (1, _MOST_SUM) if word in _SUMS else _RANGES.get(word, _RANGES[""])
 
 
-def with_rows(tables: Sequence[Table], forms: Mapping[str, str], examples: Mapping[str, tuple[str, ...]], n: int, seed: int) -> tuple[tuple[Table, ...], Rows]:
+def with_rows(
+    tables: Sequence[Table], forms: Mapping[str, str], examples: Mapping[str, tuple[str, ...]], n: int, seed: int
+) -> tuple[tuple[Table, ...], Rows]:
     """The tables with examples of their texts, and ``n`` rows of each; every value to choose from is in some row.
 
     ``forms`` and ``examples`` are what specifications tell of texts, by ``"table.column"``.
@@ -184,7 +187,9 @@ def _pool(table: Table, column: Column, form: str, examples: tuple[str, ...], ch
     return pool
 
 
-def _drawn(column: Column, pool: list[str], named: Mapping[str, list[Value]], n: int, chance: random.Random) -> list[Value]:
+def _drawn(
+    column: Column, pool: list[str], named: Mapping[str, list[Value]], n: int, chance: random.Random
+) -> list[Value]:
     """The values of a column in ``n`` rows."""
     if column.references:
         return [chance.randint(1, max(1, int(n * WITH_CHILDREN))) for _ in range(n)]
@@ -197,7 +202,10 @@ def _drawn(column: Column, pool: list[str], named: Mapping[str, list[Value]], n:
         return [chance.randint(least, max(least, column.most or 0)) for _ in range(n)]
     if pool:
         # Without repetition as long as it lasts; the end is left for values that rows may get.
-        return [pool[number % max(1, len(pool) - EXAMPLES if len(pool) >= n + EXAMPLES else len(pool))] for number in range(n)]
+        return [
+            pool[number % max(1, len(pool) - EXAMPLES if len(pool) >= n + EXAMPLES else len(pool))]
+            for number in range(n)
+        ]
     if column.name.rpartition("_")[2] in ("phone", "tel"):
         return [f"555-{chance.randint(100, 999)}-{number:03}" for number in range(1, n + 1)]
     called = named.get("name") or named.get("full_name") or [f"{column.words} {number}" for number in range(1, n + 1)]

@@ -8,20 +8,16 @@ but for the first that refers to another table where a tool has no other argumen
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from agentmill.synthesis.environments.toolbox.calls import allowed
 from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Requirement, Table, Tool
 from agentmill.synthesis.generators.tool_graph.given_tools import ToolError
 from agentmill.synthesis.generators.tool_graph.naming import safe
 from agentmill.synthesis.generators.tool_graph.resources import Part, Understood
 from agentmill.synthesis.generators.tool_graph.tables import Sheet
 from agentmill.synthesis.generators.toolbox_procedural.draft import requires
-
-MOST_ARGUMENTS = 8
-"""Values that a tool takes beside keys; optional ones beyond are left out."""
 
 MOST_DESCRIPTION = 400
 """Characters of a description that are kept."""
@@ -68,7 +64,7 @@ def make_tool(given: Understood, sheets: Mapping[str, Sheet]) -> Made:
     missing = [each.name for each in held if each not in used]
     needed = [each.name for each in held if each.required and each not in used]
     if needed:
-        raise ToolError("unknown_argument", f"what its argument {needed[0]} does to a {table.noun} is not known")
+        raise ToolError("unknown_argument", f"what its argument {needed[0]} does to {table.name} is not known")
     kept = {*tool.columns, *(each.name for each in used)}
     fields = [part.field.name for part in (*given.arguments, *(given.result or ())) if safe(part.field.name) in kept]
     named = {given.tool.name: tool.name, **{name: safe(name) for name in fields}}
@@ -85,8 +81,8 @@ def _arguments(given: Understood, sheet: Sheet) -> tuple[list[Argument], list[st
     held: list[Argument] = []
     left_out: list[str] = []
     for part in given.arguments:
-        column = sheet.find(part, given.noun)
-        if column is None or not part.is_value:
+        column = sheet.find(part)
+        if column is None or part not in given.kept:
             if part.field.required:
                 raise _unfit(part, sheet.table)
             left_out.append(part.field.name)
@@ -101,7 +97,7 @@ def _arguments(given: Understood, sheet: Sheet) -> tuple[list[Argument], list[st
 def _unfit(part: Part, table: Table) -> ToolError:
     if not part.is_value:
         return ToolError("nested_argument", f"its argument {part.field.name} is an object, a list or a choice of types")
-    return ToolError("unknown_argument", f"no column of a {table.noun} holds its argument {part.field.name}")
+    return ToolError("unknown_argument", f"no column of {table.name} holds its argument {part.field.name}")
 
 
 def _one_key(keys: Sequence[Argument], table: Table) -> Argument:
@@ -130,9 +126,9 @@ class _Builder:
         return used, self._tool(used, returns=self._shown(where), needs=self._existing(used))
 
     def create(self, values: Sequence[Argument]) -> tuple[list[Argument], Tool]:
-        used = self._few(values)
+        used = list(values)
         if not used:
-            raise ToolError("no_argument", f"it gives a new {self._table.noun} no value, or its key")
+            raise ToolError("no_argument", f"it gives a new {self._table.noun} no value, or the key")
         given = {each.column.name: f":{each.name}" for each in used}
         # A row begins with the first of the values that it is not given, such as its status.
         first = {
@@ -155,9 +151,9 @@ class _Builder:
 
     def change(self, key: Argument, values: Sequence[Argument]) -> tuple[list[Argument], Tool]:
         scope = [each for each in values if each.in_path]
-        new = self._few([each for each in values if not each.in_path])
-        if not new:
-            raise ToolError("unknown_effect", f"nothing tells what it changes of a {self._table.noun}")
+        new = [each for each in values if not each.in_path]
+        if all(len(each.column.values) == 1 for each in new):
+            raise ToolError("unknown_effect", f"nothing tells which columns of {self._table.name} it changes")
         differs = " OR ".join(f"({each.column.name} IS NOT :{each.name})" for each in new)
         stays = f"{self._table.noun} {{{key.name}}} is so already"
         wanted = " and ".join(f"the {each.column.words} to {{{each.name}}}" for each in new)
@@ -172,7 +168,7 @@ class _Builder:
     def step(self, key: Argument, values: Sequence[Argument]) -> tuple[list[Argument], Tool]:
         column, after = self._status()
         scope = [each for each in values if each.in_path]
-        new = self._few([each for each in values if not each.in_path and each.column.name != column.name])
+        new = [each for each in values if not each.in_path and each.column.name != column.name]
         sets = [f"{column.name} = {_quoted(after)}", *(f"{each.column.name} = :{each.name}" for each in new)]
         details = " and ".join(f"{each.column.words} {{{each.name}}}" for each in new)
         verb = self._given.verb.replace("_", " ")
@@ -193,8 +189,8 @@ class _Builder:
         children = [
             Requirement(
                 query=f"SELECT count(*) = 0 FROM {child.name} WHERE {column.name} = :{key.name}",
-                message=f"a {child.noun} refers to {self._table.noun} {{{key.name}}}",
-                hint=f"only a {self._table.noun} that nothing refers to can be removed",
+                message=f"some of {child.name} refer to {self._table.noun} {{{key.name}}}",
+                hint="only what nothing refers to can be removed",
             )
             for child in self._tables.values()
             for column in child.columns
@@ -244,7 +240,7 @@ class _Builder:
         """The fields of the answer, by the names that the result gives them; all columns where it tells none."""
         shown: dict[str, str] = {}
         for part in self._given.result or ():
-            column = self._sheet.find(part, self._given.noun)
+            column = self._sheet.find(part)
             if column is not None and part.is_value and column.name not in shown.values():
                 shown.setdefault(safe(part.field.name), column.name)
         if self._given.assumed or not shown:
@@ -285,22 +281,19 @@ class _Builder:
             owner = self._table if each.column.name == self._table.key else self._tables.get(each.column.references)
             if owner is not None:
                 words = {"noun": owner.noun, "nouns": owner.name.replace("_", " ")}
-                found.append(requires("exists", {**words, "table": owner.name, "key": owner.key, "parameter": each.name}))
+                found.append(
+                    requires("exists", {**words, "table": owner.name, "key": owner.key, "parameter": each.name})
+                )
         return found
-
-    def _few(self, values: Sequence[Argument]) -> list[Argument]:
-        """Of many values the required ones and the first others, in their order."""
-        ranked = sorted(values, key=lambda each: not each.required)[:MOST_ARGUMENTS]
-        return [each for each in values if each in ranked]
 
     def _status(self) -> tuple[Column, str]:
         """The column and the value that a step leads to. Raises ``ToolError`` if none is named after its verb."""
         verb = self._given.verb
         for column in self._table.columns:
-            for value in column.values:
+            for value in column.values if len(column.values) > 1 else ():
                 if _is_form(safe(value), verb):
                     return column, value
-        detail = f"no status of a {self._table.noun} is named after {verb.replace('_', ' ')}, so its effect is not known"
+        detail = f"no value of {self._table.name} is named after {verb.replace('_', ' ')}, so its effect is not known"
         raise ToolError("unknown_effect", detail)
 
 
