@@ -17,7 +17,6 @@ from agentmill.pipelines.operators.splits import check_held_out, falls_in
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.extras import require
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
@@ -82,14 +81,16 @@ class ToolGraph(Operator):
         splits: dict[str | None, int] = {TRAIN: made - aside, HELD_OUT: aside}
         return Bounds(reads=sum(map(_size, domains)), rows=Rows(n=made, splits=splits))
 
+    def needs_extra(self) -> str | None:
+        """The client of MCP, where a server is asked."""
+        return "mcp" if self.mcp else None
+
     def precheck(self, context: StepContext) -> None:
         """Read the files; a server is not asked before it is the turn of the step."""
-        if self.mcp:
-            require("mcp")
-            if self.specs:
-                read_specifications(self.specs)
-        else:
+        if not self.mcp:
             self.seeds(context)
+        elif self.specs:
+            read_specifications(self.specs)
 
     def seeds(self, context: StepContext) -> list[Record]:
         """The domains. Raises ``UserError`` if there is none, or if ``held_out`` sets none aside."""

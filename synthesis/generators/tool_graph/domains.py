@@ -7,6 +7,7 @@ database for each domain. There a model judges edges and writes the tools; here 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -143,41 +144,38 @@ def _described(
     unusable: Sequence[Unusable],
 ) -> Domain:
     """The domain with what it changes of the specification."""
-    edges = itertools.islice(edges_of(group), EDGES_NOTED)
-    noted = [f"{each.source} -> {each.target}: {each.field}" for each in edges]
-    assumed = [tool.tool.name for tool in left if tool.assumed]
-    names = {old: new for each in made.values() for old, new in each.renamed.items()}
-    left_out = {each.tool.name: list(each.left_out) for each in made.values() if each.left_out}
-    now_required = {each.tool.name: list(each.now_required) for each in made.values() if each.now_required}
-    counts = {
-        "tables": len(sheets),
-        "edges": count_edges(group).total(),
-        "arguments_left_out": sum(map(len, left_out.values())),
-        "arguments_required": sum(map(len, now_required.values())),
-        "fields_left_out": sum(len(sheet.left_out) for sheet in sheets.values()),
-        "types_changed": sum(len(sheet.changed) for sheet in sheets.values()),
-        "names_changed": len(names),
-        "results_assumed": len(assumed),
-        "descriptions_cut": sum(len(" ".join(tool.tool.description.split())) > MOST_DESCRIPTION for tool in left),
-        **{f"tools_{effect}": sum(tool.effect == effect for tool in left) for effect in {tool.effect for tool in left}},
-    }
-    columns = [
+    parts = [
         (f"{sheet.table.name}.{name}", part.field) for sheet in sheets.values() for name, part in sheet.parts.items()
     ]
+    changes: dict[str, dict[str, list[str]]] = {
+        "arguments_left_out": {each.tool.name: list(each.left_out) for each in made.values()},
+        "arguments_required": {each.tool.name: list(each.now_required) for each in made.values()},
+        "fields_left_out": {sheet.table.name: sheet.left_out for sheet in sheets.values()},
+        "types_changed": {sheet.table.name: sheet.changed for sheet in sheets.values()},
+    }
+    names = {old: new for each in made.values() for old, new in each.renamed.items()}
+    assumed = [tool.tool.name for tool in left if tool.assumed]
+    counts = {
+        **{name: sum(map(len, listed.values())) for name, listed in changes.items()},
+        **Counter(f"tools_{tool.effect}" for tool in left),
+        "descriptions_cut": sum(len(" ".join(tool.tool.description.split())) > MOST_DESCRIPTION for tool in left),
+        "edges": count_edges(group).total(),
+        "names_changed": len(names),
+        "results_assumed": len(assumed),
+        "tables": len(sheets),
+    }
+    edges = itertools.islice(edges_of(group), EDGES_NOTED)
     return Domain(
         toolbox=toolbox,
         tools=tuple(made),
         unusable=tuple(unusable),
-        forms={path: field.form for path, field in columns if field.form},
-        examples={path: field.examples for path, field in columns if field.examples},
+        forms={path: field.form for path, field in parts if field.form},
+        examples={path: field.examples for path, field in parts if field.examples},
         notes={
-            "edges": noted,
-            "names": names,
-            "arguments_left_out": left_out,
-            "arguments_required": now_required,
-            "fields_left_out": {sheet.table.name: sheet.left_out for sheet in sheets.values() if sheet.left_out},
-            "types_changed": {sheet.table.name: sheet.changed for sheet in sheets.values() if sheet.changed},
+            "edges": [f"{each.source} -> {each.target}: {each.field}" for each in edges],
+            "names_changed": names,
             "results_assumed": assumed,
+            **{name: {key: held for key, held in listed.items() if held} for name, listed in changes.items()},
         },
         counts={name: count for name, count in sorted(counts.items()) if count},
     )

@@ -25,6 +25,10 @@ MOST_LETTERS = 80
 """The longest text that can be one of ``enum`` or of ``examples``."""
 
 _LARGEST = 10**9
+_SHAPES: dict[str, tuple[type, str]] = {
+    "properties": (dict, "mapping"),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf"), (list, "list")),
+}
 _SCALARS: tuple[Kind, ...] = ("integer", "number", "string", "boolean")
 
 
@@ -41,9 +45,9 @@ class SchemaReader:
     def fields(self, schema: Any) -> list[Field]:
         """The properties of an object. Raises ``ToolError``."""
         found = self.resolve(schema)
-        properties, required = found.get("properties", {}), found.get("required", [])
-        if not isinstance(properties, dict) or not isinstance(required, list):
-            raise ToolError("malformed", "`properties` is no mapping, or `required` no list")
+        properties, required = found.get("properties") or {}, found.get("required") or []
+        if not isinstance(required, list):
+            raise ToolError("malformed", f"`required` is {str(required)[:60]!r}, expected a list")
         return [self.field(name, each, name in required) for name, each in properties.items()]
 
     def field(self, name: str, schema: Any, required: bool = False, *, in_path: bool = False) -> Field:
@@ -79,8 +83,8 @@ class SchemaReader:
 
     def _enveloped(self, found: dict[str, Any]) -> Any:
         """The one list of objects, or the only property, an object; ``None`` of what has an identifier of its own."""
-        parts = found.get("properties", {})
-        if not isinstance(parts, dict) or any(identified(name, "row") for name in parts):
+        parts = found.get("properties") or {}
+        if any(identified(name, "row") for name in parts):
             return None
         inner = {name: self.resolve(each) for name, each in parts.items()}
         lists = [each for each in inner.values() if "items" in each and "properties" in self.resolve(each["items"])]
@@ -97,6 +101,9 @@ class SchemaReader:
             return {}
         if not isinstance(schema, dict):
             raise ToolError("malformed", f"a schema is {str(schema)[:60]!r}, expected a mapping")
+        for key, (shape, called) in _SHAPES.items():
+            if schema.get(key) is not None and not isinstance(schema[key], shape):
+                raise ToolError("malformed", f"`{key}` is {str(schema[key])[:60]!r}, expected a {called}")
         found = dict(schema)
         if "$ref" in found:
             found = {**self._resolve(self.target(found.pop("$ref")), steps), **found}
@@ -133,7 +140,8 @@ def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """Two schemas that both hold."""
     first, more = one.get("properties") or {}, other.get("properties") or {}
     properties = {**first, **{name: each for name, each in more.items() if name not in first}}
-    required = [*(one.get("required") or []), *(other.get("required") or [])]
+    listed = [each["required"] for each in (one, other) if isinstance(each.get("required"), list)]
+    required = [name for names in listed for name in names]
     joined = {**other, **one}
     return {**joined, "properties": properties, "required": required} if properties else joined
 

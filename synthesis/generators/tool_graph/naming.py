@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache
+from typing import Literal
 
 import msgspec
 
@@ -15,6 +16,9 @@ from agentmill.synthesis.environments.toolbox.toolbox import BUILT_IN
 from agentmill.synthesis.generators.data_files import convert, read_table
 from agentmill.synthesis.generators.pddl_procedural.themes import plural as regular_plural
 
+Effect = Literal["read", "create", "change", "remove", "step"]
+"""What a tool does; a ``step`` sets a status."""
+
 MOST_LETTERS = 50
 _RESERVED = "add alter commit constraint create drop exists foreign if isnull notnull primary transaction unique"
 """More words that SQLite takes for no name."""
@@ -24,7 +28,7 @@ _IDENTIFIER = re.compile(r"(?:(\w+)_)?(?:id|uuid|guid)")
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    verbs: dict[str, str]
+    verbs: dict[Effect, str]
     prepositions: str
     fillers: str
     prefixes: str
@@ -36,9 +40,9 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Words(msgspec.Struct, frozen=True):
-    """The words of ``data/words.yaml``; ``verbs`` are their classes by verb."""
+    """The words of ``data/words.yaml``; ``verbs`` are their effects."""
 
-    verbs: dict[str, str]
+    verbs: dict[str, Effect]
     prepositions: frozenset[str]
     fillers: frozenset[str]
     prefixes: frozenset[str]
@@ -54,7 +58,7 @@ def words() -> Words:
     """The word lists. Raises ``UserError`` for a file that is malformed."""
     file = convert(read_table(__package__, "words.yaml"), _File, f"{__package__}/data/words.yaml")
     return Words(
-        verbs={verb: kind for kind, verbs in file.verbs.items() for verb in verbs.split()},
+        verbs={verb: effect for effect, verbs in file.verbs.items() for verb in verbs.split()},
         prepositions=frozenset(file.prepositions.split()),
         fillers=frozenset(file.fillers.split()),
         prefixes=frozenset(file.prefixes.split()),

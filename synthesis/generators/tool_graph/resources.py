@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import Literal
 
 import msgspec
 
 from agentmill.synthesis.generators.tool_graph.given_tools import Field, GivenTool, ToolError
-from agentmill.synthesis.generators.tool_graph.naming import identified, is_plural, singular, snake, words
-
-Effect = Literal["read", "create", "change", "remove", "step"]
+from agentmill.synthesis.generators.tool_graph.naming import Effect, identified, is_plural, singular, snake, words
 
 MOST_ARGUMENTS = 10
 """Arguments of a tool; optional values beyond are left out."""
@@ -135,7 +132,7 @@ def _posted(verb: str, *, on_row: bool) -> Effect:
     """The effect of a POST, by its verb where that is known."""
     found = words().verbs.get(verb)
     if found == "read" or (found in ("change", "remove") and on_row):
-        return found  # type: ignore[return-value]
+        return found
     return "step" if on_row else "create"
 
 
@@ -156,7 +153,7 @@ def _by_name(tool: GivenTool, known: Collection[str]) -> Understood:
     if not spoken:
         raise ToolError("no_resource", f"the name {tool.name} has no noun")
     noun = _noun(spoken, known)
-    effect: Effect = words().verbs.get(verb, "step")  # type: ignore[assignment]
+    effect: Effect = words().verbs.get(verb, "step")
     taken = [each for field in tool.arguments if (each := identified(field.name, ""))]
     if effect in ("change", "step") and taken:
         noun = taken[0]  # `assign_driver(parcel_id, driver_id)` changes the parcel

@@ -17,9 +17,12 @@ from agentmill.synthesis.generators.tool_graph.resources import Part, Understood
 from agentmill.synthesis.generators.toolbox_procedural.vocabulary import names
 
 MOST_COLUMNS = 16
-"""Columns of a table beside its key; fields beyond are left out."""
+"""Columns of a table, its key not counted; more fields are left out."""
 
 EXAMPLES = 12
+ENOUGH_EXAMPLES = 4
+"""So many examples in a specification are all the texts that a column holds; fewer are some of them."""
+
 WITH_CHILDREN = 0.7
 """The share of the rows of a table that rows of other tables refer to, so that others can be removed."""
 
@@ -89,8 +92,8 @@ def sheet_of(noun: str, tools: Sequence[Understood], resources: Collection[str])
     key = Column(name=key_of(noun), type="integer", label=f"{noun.replace('_', ' ')} number")
     table = Table(name=table_name(noun), noun=noun.replace("_", " "), columns=(key, *columns))
     others = [name for name, part in found.items() if part.field.kind in ("number", "boolean")]
-    lost = [given for name, given in left_out.items() if name not in found]
-    return Sheet(table, found, lost, [*sorted(texts), *others])
+    missing = [given for name, given in left_out.items() if name not in found]
+    return Sheet(table, found, missing, [*sorted(texts), *others])
 
 
 def _parts(noun: str, tools: Sequence[Understood]) -> Iterator[Part]:
@@ -115,9 +118,7 @@ def _richer(known: Part | None, part: Part) -> Part:
 def _column(name: str, part: Part, resources: Collection[str], given: bool) -> Column:
     """``given`` says that every new row has a value."""
     field = part.field
-    label = (
-        name.removesuffix("_id").strip("_").replace("_", " ") if part.identifies else name.strip("_").replace("_", " ")
-    )
+    label = (name.removesuffix("_id") if part.identifies else name).strip("_").replace("_", " ")
     if part.identifies:
         noun = referred(part.identifies, resources)
         references = table_name(noun) if noun else ""
@@ -140,7 +141,7 @@ def _usual(name: str) -> tuple[int, int]:
 def with_rows(
     tables: Sequence[Table], forms: Mapping[str, str], examples: Mapping[str, tuple[str, ...]], n: int, seed: int
 ) -> tuple[tuple[Table, ...], Rows]:
-    """The tables with examples of their texts, and ``n`` rows of each; every value to choose from is in some row.
+    """The tables with examples of their texts, and ``n`` rows of each; values to choose from take turns.
 
     ``forms`` and ``examples`` are what specifications tell of texts, by ``"table.column"``.
     """
@@ -170,7 +171,7 @@ def _pool(table: Table, column: Column, form: str, examples: tuple[str, ...], ch
         return []
     if form in ("date", "date-time") or last in ("date", "day") or name.endswith("_at"):
         pool = [f"{date}T09:00" for date in DATES] if form == "date-time" or name.endswith("_at") else list(DATES)
-    elif len(examples) > 3:
+    elif len(examples) >= ENOUGH_EXAMPLES:
         pool = list(examples)
     elif last in ("city", "town", "destination"):
         pool = list(names().cities)

@@ -207,6 +207,13 @@ def test_the_first_argument_tells_which_row_a_function_changes() -> None:
     assert tools["assign_agent"].writes == ("UPDATE tickets SET agent_id = :agent_id WHERE ticket_id = :ticket_id",)
 
 
+def test_tools_that_only_write_are_tried_out_without_a_question() -> None:
+    (domain,) = domains(function("create_user", USER, name=TEXT), function("delete_user", None, user_id=NUMBER))
+    environment = propose(inspiration_of(domain), 6, 1)
+    assert environment is not None
+    assert rejection(admit_environment(environment)) is None
+
+
 def test_a_creation_is_of_what_its_result_identifies() -> None:
     book = function("book_lamp", {"loan_id": NUMBER, "lamp_id": NUMBER, "day": TEXT}, lamp_id=NUMBER, day=TEXT)
     assert [table.name for table in toolbox_of(SHOP[4], book).tables] == ["lamps", "loans"]
@@ -309,7 +316,7 @@ def test_names_that_sql_has_are_changed_and_noted() -> None:
     (domain,) = domains(function("listTrips", row))
     assert domain.toolbox is not None
     assert list(domain.toolbox.tools[0].columns) == ["id", "from_", "primary_", "order_no"]
-    assert domain.notes["names"] == {
+    assert domain.notes["names_changed"] == {
         "listTrips": "list_trips",
         "from": "from_",
         "primary": "primary_",
@@ -381,9 +388,9 @@ def test_every_given_tool_is_made_or_has_a_reason() -> None:
     given: list[Specification] = read_specifications(["bundled:hotel", "bundled:parcels"])
     found = find_domains(given, 40)
     made = [tool for domain in found for tool in domain.tools]
-    lost = {each.tool_id: each.reason for domain in found for each in domain.unusable}
-    assert sorted([*made, *lost]) == sorted(tool.tool_id for each in given for tool in each.tools)
-    assert lost == {
+    dropped = {each.tool_id: each.reason for domain in found for each in domain.unusable}
+    assert sorted([*made, *dropped]) == sorted(tool.tool_id for each in given for tool in each.tools)
+    assert dropped == {
         "hotel.yaml/printInvoice": "unknown_effect",
         "hotel.yaml/quotePrice": "no_key",
         "parcels.json/weigh_parcel": "unknown_effect",

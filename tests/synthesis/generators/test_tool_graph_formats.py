@@ -1,13 +1,18 @@
-"""Files of tools: which are read, and what is said of those that cannot be."""
+"""Files of tools: which are read, and why others are refused."""
 
 from __future__ import annotations
 
+import copy
 import json
+import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentmill.schemas.config import parse_document
+from agentmill.synthesis.generators.tool_graph.domains import find_domains
 from agentmill.synthesis.generators.tool_graph.function_tools import function_list, read_functions
 from agentmill.synthesis.generators.tool_graph.given_tools import Field, Specification, ToolError
 from agentmill.synthesis.generators.tool_graph.json_schema import SchemaReader
@@ -182,6 +187,47 @@ def test_an_operation_that_cannot_be_read_is_counted_and_others_are_read(operati
     found = read_openapi({"openapi": "3.0.0", "paths": paths}, "f")
     assert [tool.name for tool in found.tools] == ["ok"]
     assert [each.reason for each in found.unusable] == [reason]
+
+
+JUNK = [
+    None,
+    True,
+    5,
+    "",
+    "x",
+    [],
+    [1],
+    {},
+    {"a": 1},
+    {"$ref": "#"},
+    {"allOf": 5},
+    {"properties": []},
+    {"enum": [1, "é\0"]},
+]
+
+
+def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value in a document."""
+    items = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    for key, value in items:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def test_whatever_is_broken_every_tool_is_made_or_counted() -> None:
+    hotel = parse_document(bundled()["hotel"].read_text(encoding="utf-8"), "hotel")
+    for seed in range(150):
+        chance, document = random.Random(seed), copy.deepcopy(hotel)
+        *path, last = chance.choice([each for each in places(document) if each[0] != "openapi" and len(each) > 1])
+        at = document
+        for key in path:
+            at = at[key]
+        at[last] = chance.choice(JUNK)
+        found = read_openapi(document, "f")
+        counted = [len(each.tools) + len(each.unusable) for each in find_domains([found], 40)]
+        assert sum(counted) == len(found.tools) + len(found.unusable)
 
 
 def write(path: Path, document: Any) -> str:
