@@ -136,6 +136,11 @@ class Operator(Config):
         """The families of the environments it writes, given those that its primary tables hold; ``None``: not known."""
         return reads
 
+    def check_families(self, families: frozenset[str]) -> None:
+        """Raises ``UserError`` for families of its ``environments`` that it cannot work on; called while a run is
+        planned, if all of them are known."""
+        del families
+
     def annotation_needs(self) -> Iterator[AnnotationNeed]:
         """The annotations that its parameters ask for."""
         return annotation_needs(self)

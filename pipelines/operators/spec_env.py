@@ -46,7 +46,8 @@ class SpecEnv(Operator):
     held_out: float = Field(default=0.0, ge=0, lt=1, description="share set aside, to be unseen in training")
     inspiration: str | None = Field(default=None, description="a .jsonl or text file; by default a few built-in texts")
     corpus: TableNames | None = Field(
-        default=None, description="of family search: a folder of texts, a .jsonl or .parquet file, or a list of these"
+        default=None,
+        description="of family search: a folder of texts, a .jsonl or .parquet file, bundled:articles, or several",
     )
     policy: str | None = Field(default=None, description="the model of backend llm")
     repairs: int = Field(default=3, ge=0, description="rounds in which backend llm may repair a faulty environment")

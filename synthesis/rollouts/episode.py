@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -15,7 +16,7 @@ from agentmill.schemas.chat import shown
 from agentmill.schemas.dialects.tool_text import SCAFFOLD_FORMATS
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.task import CONTRAST, Task, contrast_of
 from agentmill.schemas.records.trajectory import (
     Action,
     AnyAction,
@@ -39,9 +40,11 @@ from agentmill.synthesis.rollouts.step import carry_out, environment_at_fault, w
 def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> Trajectory:
     """What was played until ``reason`` cut it short, or the environment ended it; its status is that of ``check``.
 
-    Without a check nothing is known of how well it went: no reward, and the status ``unknown``.
+    Without a check nothing is known of how well it went: no reward, and the status ``unknown``. ``extra.contrast`` is
+    the kind of a task that ``contrast`` made, so that conditions can ask for it.
     """
     plan = episode.plan
+    kind = contrast_of(plan.task.lineage)
     return Trajectory(
         trajectory_id=plan.trajectory_id,
         content=episode.content,
@@ -62,7 +65,7 @@ def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> 
         generation=generation_of(plan, episode.policy),
         usage=episode.usage,
         split=plan.task.split,
-        extra=plan.extra,
+        extra=plan.extra if kind is None else {**plan.extra, CONTRAST: kind},
     )
 
 
@@ -135,6 +138,9 @@ class Episode:
     ``given_frame`` is the frame of an episode that goes on from another; a new one gets that of its scaffold.
     ``refused_s`` is that of its exploration.
     """
+
+    acts: ClassVar[bool] = True
+    """Whether actions are carried out; where none are, an expert is not given the environment either."""
 
     def __init__(
         self,
@@ -209,7 +215,7 @@ class Episode:
             tool_format=SCAFFOLD_FORMATS.get(self.plan.scaffold, "native"),
             seed=seed,
             choices=choices,
-            environment=self.environment,
+            environment=self.environment if self.acts else None,
         )
         return await turn_of(policy or self.policy, conversation)
 
@@ -306,6 +312,8 @@ class ClosedBookEpisode(Episode):
 
     Whether the answer is right is not known here, so the outcome has the status ``unknown`` and no reward.
     """
+
+    acts: ClassVar[bool] = False
 
     def perform(self, actions: Sequence[AnyAction]) -> str | None:
         """The turn ends the episode. A call of a tool that nobody offered is recorded, and not carried out."""

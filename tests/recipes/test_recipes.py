@@ -5,6 +5,7 @@ An expert that errs stands in for the model, and environments and tasks are made
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.shipped import recipe_files
 from agentmill.schemas.records.rows import PreferenceRow, SftRow
 from agentmill.schemas.records.trajectory import Action
+from agentmill.synthesis.environments.search.index import open_index
+from agentmill.synthesis.generators.search_tasks.checks import shows_answer
+from tests.errors import user_error
 from tests.pipelines.cli.tables import agentmill
 from tests.recipes.data_half import STAND_IN, rows, run
 
@@ -53,14 +57,20 @@ def test_most_recipes_are_very_short() -> None:
 
 
 INCLUDING = [name for name, file in recipe_files().items() if "include:" in file.read_text()]
+BOUND = {"agent_flan": "toolbox", "taskcraft": "search"}
+"""Recipes whose method one family alone allows: only toolboxes have twins to be declined, and corpora questions."""
 
 
 @pytest.mark.parametrize("name", INCLUDING)
 @pytest.mark.parametrize("file", FAMILIES)
 def test_another_family_of_environments_is_one_override(name: str, file: str, tmp_path: Path) -> None:
-    overrides = [f"include.0=environments/{file}", f"run_dir={tmp_path}"]
+    overrides, family = [f"include.0=environments/{file}", f"run_dir={tmp_path}"], FAMILIES[file]
+    if family != BOUND.get(name, family):
+        with user_error("key-not-for-this", f"family {family}", BOUND[name]):
+            make_plan(read_recipe(recipe_files()[name], overrides))
+        return
     first = make_plan(read_recipe(recipe_files()[name], overrides)).steps[0]
-    assert first.parameters.families(None) == {FAMILIES[file]}
+    assert first.parameters.families(None) == {family}
 
 
 def test_eto_pairs_share_the_task_and_the_winner_scored_higher(made: Path, tmp_path: Path) -> None:
@@ -191,3 +201,34 @@ def test_agentgen_evolves_tasks_and_a_planner_solves_all_that_are_admitted(tmp_p
     assert all(each.outcome.status == "success" for each in shown)
     assert {each.task_id for each in shown} == {each.task_id for each in tasks if each.split == "train"}
     assert {row.task_id for row in rows(tmp_path / "run/rows")} == {each.task_id for each in shown}
+
+
+def test_taskcraft_extends_what_no_memory_answers_in_depth_and_width(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTMILL_CACHE", str(tmp_path / "cache"))
+    open_index.cache_clear()
+    small = ["steps.proposed_tasks.n=70", "steps.proposed_compositions.n=12", "steps.explored.k=1"]
+    knows = "models.actor={policy: scripted, turns: ['Gardawick in 1820 or Istlilva in 1931']}"
+    folder = tmp_path / "run"
+    assert agentmill("run", "taskcraft", "--only", "data", knows, *small, f"run_dir={folder}") == 0
+    tasks = {each.task_id: each for each in rows(folder / "tasks")}
+    unknown = {each.task_id for each in rows(folder / "unknown") if each.kept}
+    composed = {each.task_id: each for each in rows(folder / "compositions")}
+    assert 0 < len(unknown) < len(tasks)
+    assert {each for task in composed.values() for each in task.lineage.parents} <= unknown
+    assert {task.lineage.notes["how"] for task in composed.values()} == {"depth", "width"}
+    for task in composed.values():
+        parts = [tasks[each] for each in task.lineage.parents]
+        assert task.split == parts[0].split
+        opened = {action.kwargs["id"] for action in task.gold if action.function == "open"}
+        assert {source for part in parts for source in part.lineage.notes["sources"]} <= opened
+        if task.lineage.notes["how"] == "depth":
+            for part, after in itertools.pairwise(parts):
+                assert shows_answer(after.instruction, [part.goal["answer"]])
+                assert not shows_answer(task.instruction, [part.goal["answer"]])
+    explored = {each.trajectory_id: each for each in rows(folder / "explored")}
+    used = {row.trajectory_id for row in rows(folder / "rows")}
+    assert {each.task_id for each in explored.values()} <= unknown | set(composed)
+    assert used == {name for name, each in explored.items() if each.outcome.status == "success"}
+    assert {explored[name].task_id for name in used} & set(composed)

@@ -10,20 +10,25 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
 from agentmill.synthesis.environments.search.corpus import contents, corpus_digest, read_documents, source_of
+from agentmill.synthesis.environments.search.examples import ARTICLES
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.procedural import proposal
 
 FAMILY = "search"
+BUNDLED = "bundled:articles"
+"""Names the small corpus of invented articles."""
 
 
 def corpora(paths: Sequence[str]) -> list[Inspiration]:
     """Each corpus as what its environment is made from: the digest of the corpus, and its path as the text.
 
+    ``BUNDLED`` is the path of the corpus that comes with the package.
+
     Raises ``UserError`` for one that is missing, of another kind, or whose first document cannot be
     read, and for two that hold the same.
     """
     found: dict[str, Inspiration] = {}
-    for path in map(Path, paths):
+    for path in (ARTICLES if given == BUNDLED else Path(given) for given in paths):
         corpus = corpus_digest(path)
         if corpus in found:
             raise UserError(
