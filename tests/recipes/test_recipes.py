@@ -35,6 +35,8 @@ FAMILIES = {
 BOUND = {
     "agent_flan": ("toolbox",),
     "agentrefine": ("pddl", "toolbox"),
+    "agentscaler": ("toolbox",),
+    "apigen_mt": ("toolbox",),
     "goat": ("toolbox",),
     "masksearch": ("search",),
     "taskcraft": ("search",),

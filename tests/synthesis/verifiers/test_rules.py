@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentmill.schemas.config import validate
@@ -124,6 +125,36 @@ def test_numbers_of_the_answer_were_seen(text: str, expected: list[int] | None) 
     content = [instruction("Buy."), seen("1200 in stock"), agent_message(text, 1)]
     found = broken({"grounded": "numbers"}, trajectory(content=content))
     assert found == (None if expected is None else [2] * len(expected))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"guest": "Ada Young", "nights": 3}, []),
+        ({"guest": "ada young", "rooms": [14, 15]}, [3]),
+        ({"guest": "Ada", "nights": 1, "vip": True}, [3]),
+        ({"note": {"guest": "Ben"}}, [3]),
+        ({"note": "sea view"}, []),
+        ({"vip": True}, None),
+        ({}, None),
+    ],
+)
+def test_values_in_calls_were_said_before(arguments: dict[str, Any], expected: list[int] | None) -> None:
+    content: list[AnyItem] = [
+        seen("room 14 is free for 2.1 nights"),
+        agent_message("I am Ada Young, 3 nights, sea view", 1, role="user"),
+        agent_message("Ben or room 15?", 1, role="agent"),
+        msgspec.structs.replace(called("book", 2, "c1", **arguments), role="agent"),
+        msgspec.structs.replace(called("finish", 3, "c2", answer="done, 99"), role="agent"),
+    ]
+    assert broken({"grounded": "arguments"}, trajectory(content=content)) == expected
+
+
+def test_the_task_grounds_values_where_it_is_known() -> None:
+    given = trajectory(content=[called("book", 1, "c1", guest="Ada"), called("finish", 2, "c2")])
+    rule = validate(Rule, {"id": "r", "grounded": "arguments"}, "rule")
+    assert [each.item for each in rule.violations(given) or []] == [0]
+    assert rule.violations(given, "Book for Ada.") == []
 
 
 def test_turns_that_change_nothing() -> None:
