@@ -174,7 +174,7 @@ def test_bounds_hold_all_splits_of_the_parts(made: Path) -> None:
 def test_search_tasks_are_composed_of_what_is_selected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTMILL_CACHE", str(tmp_path / "cache"))
     open_index.cache_clear()
-    run(tmp_path, "spec_env", "environments", family="search", corpus="bundled:articles")
+    run(tmp_path, "spec_env", "environments", family="search", corpus="invented:40")
     run(tmp_path, "corpus_tasks", "tasks", of="environments", n=20)
     run(tmp_path, "compose", "composed", **OF, how="width", n=4, parts=4)
     run(tmp_path, "expert", "played", {"actor": model()}, policy="p", tasks="composed", environments="environments")
