@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import ConstructorError, DuplicateKeyError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
 
 from agentmill.schemas.arrow.check import MOST_LEVELS
 from agentmill.schemas.error_codes import ErrorCode
@@ -153,6 +153,16 @@ class _Constructor(SafeConstructor):
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
+class _TextKeys(_Constructor):
+    """Keys are text as they are written, also ``200`` and ``true``."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        for key, _ in node.value:
+            if isinstance(key, ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                key.tag = "tag:yaml.org,2002:str"
+        return super().construct_mapping(node, deep=deep)
+
+
 def packaged(path: Path) -> Path:
     """``path``; where nothing is at one below ``configs/``, the file of that name that the package ships, if any."""
     if not path.exists() and path.parts[:1] == ("configs",):
@@ -192,6 +202,11 @@ def parse_yaml(text: str, origin: str) -> JsonObject:
             ErrorCode.NOT_A_MAPPING,
         )
     return data
+
+
+def parse_document(text: str, origin: str) -> Any:
+    """The value in a YAML text that is no configuration; keys are text as they are written. Raises ``UserError``."""
+    return _parse(text, origin, _TextKeys)
 
 
 def dump_yaml(data: JsonObject) -> str:
@@ -270,9 +285,9 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _parse(text: str, origin: str) -> Any:
+def _parse(text: str, origin: str, constructor: type[SafeConstructor] = _Constructor) -> Any:
     yaml = YAML(typ="safe", pure=True)
-    yaml.Constructor = _Constructor
+    yaml.Constructor = constructor
     try:
         root = yaml.compose(text)
         # Between the two steps: in the tree of nodes an alias is one node however often it is used.

@@ -129,7 +129,7 @@ class ErrorCode(StrEnum):
 
     # model servers
     KEY_MISSING = "key-missing", "The environment variable of a key or a header is not set."
-    ENDPOINT_UNREACHABLE = "endpoint-unreachable", "A model server does not answer."
+    ENDPOINT_UNREACHABLE = "endpoint-unreachable", "A model server, or another server, does not answer."
     ENDPOINT_REDIRECTS = "endpoint-redirects", "An endpoint redirects; it is not followed, for the key would go along."
     ENDPOINT_REFUSES = "endpoint-refuses", "An endpoint refuses the key, the account, the model or the request."
     MODEL_NOT_SERVED = "model-not-served", "An endpoint does not serve the model."

@@ -156,6 +156,10 @@ class Operator(Config):
         """Whether the step itself, apart from environments, runs foreign code, for which it needs the sandbox."""
         return False
 
+    def needs_extra(self) -> str | None:
+        """The extra that the step itself needs, apart from environments and models."""
+        return None
+
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
         """What a step of it reads, writes and asks of ``models`` at most, given the ``rows`` of its inputs by role.
 

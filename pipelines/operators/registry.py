@@ -95,6 +95,7 @@ OPERATORS = Operators(
         "step_agreement": "agentmill.pipelines.operators.step_agreement:StepAgreement",
         "step_effect": "agentmill.pipelines.operators.step_effect:StepEffect",
         "step_value": "agentmill.pipelines.operators.step_value:StepValue",
+        "tool_graph": "agentmill.pipelines.operators.tool_graph:ToolGraph",
         "tool_need": "agentmill.pipelines.operators.tool_need:ToolNeed",
         "train_dpo": "agentmill.pipelines.operators.train:TrainDpo",
         "train_kto": "agentmill.pipelines.operators.train:TrainKto",

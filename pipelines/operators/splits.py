@@ -21,13 +21,16 @@ def falls_in(number: int, share: float) -> bool:
     return math.floor((number + 1) * exact) > math.floor(number * exact)
 
 
-def check_held_out(n: int, share: float, things: str) -> None:
-    """Raises ``UserError`` if a ``share`` above 0 of ``n`` things, of which there are some, sets none aside."""
+def check_held_out(n: int, share: float, things: str, more: str = "a larger n") -> None:
+    """Raises ``UserError`` if a ``share`` above 0 of ``n`` things, of which there are some, sets none aside.
+
+    ``more`` is what would make more of them.
+    """
     if n and share and not any(falls_in(number, share) for number in range(n)):
         least = math.ceil(1000 / n) / 1000
         raise UserError(
             f"held_out: {share} of {n} {things} sets none aside; expected at least one\n"
-            f"give {f'held_out: {least:g} or more, or ' if least < 1 else ''}a larger n, or leave held_out out",
+            f"give {f'held_out: {least:g} or more, or ' if least < 1 else ''}{more}, or leave held_out out",
             ErrorCode.SHARE_SETS_NONE_ASIDE,
         )
 

@@ -133,6 +133,9 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
             yield from needs_of_endpoints(model)
     if parameters.runs_code():
         yield Need(("sandbox",), "machine", partial(check_sandbox, "this step runs"))
+    own_extra = parameters.needs_extra()
+    if own_extra is not None:
+        yield Need(("extra", own_extra), "machine", partial(require, own_extra))
     for family in sorted(families_used(step)):
         extra = extra_of(family)
         if extra is not None:

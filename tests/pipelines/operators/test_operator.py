@@ -106,6 +106,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "step_agreement": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
     "step_effect": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
     "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
+    "tool_graph": ({"specs": "bundled:hotel"}, {}),
     "tool_need": (
         {"of": "x", "attempts": "a", "verdicts": "v", "score": "passed:answer_match"},
         {"of": ["Trajectory"], "attempts": ["Trajectory"], "verdicts": ["Verdict"]},
