@@ -51,7 +51,14 @@ def mistake_code(error: ValidationError) -> ErrorCode:
 def explain(error: ValidationError, config_type: type[BaseModel]) -> str:
     """The first mistake with the nearest match, and how many more there are."""
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return _mistake(first_mistake(error), config_type) + more
+    return _mistake(first_mistake(error), config_type, missing_keys(error)) + more
+
+
+def missing_keys(error: ValidationError) -> list[str]:
+    """The keys that are missing in the place of the mistake that is shown first."""
+    place = first_mistake(error)["loc"][:-1]
+    missing = (each["loc"] for each in error.errors(include_url=False) if each["type"] == "missing")
+    return [str(loc[-1]) for loc in missing if loc[:-1] == place]
 
 
 def first_mistake(error: ValidationError) -> ErrorDetails:
@@ -61,7 +68,7 @@ def first_mistake(error: ValidationError) -> ErrorDetails:
     return next(unknown, mistakes[0]) if mistakes[0]["type"] == "missing" else mistakes[0]
 
 
-def _mistake(mistake: ErrorDetails, config_type: type[BaseModel]) -> str:
+def _mistake(mistake: ErrorDetails, config_type: type[BaseModel], missing: Sequence[str] = ()) -> str:
     # The branches of a union are no keys.
     location = tuple(part for part in mistake["loc"] if not UNION_PART.match(str(part)))
     path = ".".join(map(str, location)) or "the configuration"
@@ -70,7 +77,9 @@ def _mistake(mistake: ErrorDetails, config_type: type[BaseModel]) -> str:
         key = str(location[-1])
         known = _keys(config_type, location[:-1])
         where = f" in {'.'.join(map(str, location[:-1]))}" if location[:-1] else ""
-        return f"unknown key {key!r}{where}; known: {', '.join(known)}.{near_match(key, known)}"
+        # Where one key alone is missing, the unknown one is likely to stand for it, however it is spelled.
+        instead = f" Did you mean {missing[0]!r}, which is missing?" if len(missing) == 1 else ""
+        return f"unknown key {key!r}{where}; known: {', '.join(known)}.{near_match(key, known) or instead}"
     if mistake["type"] == "missing":
         where = f" in {'.'.join(map(str, location[:-1]))}" if location[:-1] else ""
         return f"the key {str(location[-1])!r}{where} is missing"
@@ -81,6 +90,10 @@ def _mistake(mistake: ErrorDetails, config_type: type[BaseModel]) -> str:
     expected = choices or mistake["msg"].removeprefix("Input should be ").partition(", ")[0]
     if expected.startswith("a valid dictionary"):
         expected = "a mapping"
+    if mistake["type"] in ("too_long", "too_short"):
+        end, least = ("max_length", "most") if mistake["type"] == "too_long" else ("min_length", "least")
+        n = mistake["ctx"][end]
+        expected = f"at {least} {n} {'entry' if n == 1 else 'entries'}"
     options = [choice.strip().strip("'") for choice in choices.replace(" or ", ",").split(",")]
     return (
         f"{path}: expected {expected}, got {_shown_value(given)}.{near_match(str(given), options) if choices else ''}"

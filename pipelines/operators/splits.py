@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from agentmill.pipelines.operators.bounds import Rows
 from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
+from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.tables import Table, read_columns
 
@@ -38,6 +39,17 @@ def chosen(identifier: str, share: float) -> bool:
     """Whether the thing of that id falls into a random ``share`` of all; a larger share holds a smaller one."""
     # ``derive_seed`` gives 31 bits.
     return derive_seed("share", identifier) < share * 2**31
+
+
+def check_split(rows: Rows, split: str | None) -> None:
+    """Raises ``UserError`` for a ``split`` that has none of the ``rows``, as far as that is known."""
+    known = [name for name, n in (rows.splits or {}).items() if n and name is not None]
+    if split is not None and known and not rows.of_split(split):
+        raise UserError(
+            f"there are no tasks of split {split!r} to play; known: {', '.join(known)}.{near_match(split, known)}\n"
+            "choose another split, or set some tasks aside: `held_out` of propose, of environments that of spec_env",
+            ErrorCode.SPLIT_EMPTY,
+        )
 
 
 def check_chosen(tables: Sequence[Table], splits: Sequence[str | None], share: float) -> None:

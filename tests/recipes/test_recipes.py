@@ -14,25 +14,30 @@ from typing import Any
 
 import pytest
 
+from agentmill.pipelines.recipes.estimate import estimate
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.shipped import recipe_files
 from agentmill.schemas.records.rows import PreferenceRow, SftRow
 from agentmill.schemas.records.trajectory import Action
+from agentmill.synthesis.environments.search.examples import ARTICLES
 from agentmill.synthesis.environments.search.index import open_index
 from agentmill.synthesis.generators.search_tasks.checks import shows_answer
 from tests.errors import user_error
 from tests.pipelines.cli.tables import agentmill
 from tests.recipes.data_half import STAND_IN, rows, run
 
-FAMILIES = {
-    "pddl": "pddl",
-    "toolbox": "toolbox",
-    "codegym": "codegym",
-    "interpreter": "interpreter",
-    "tools": "toolbox",
+FAMILIES = ("pddl", "toolbox", "codegym", "interpreter", "search")
+BOUND = {
+    "agent_flan": ("toolbox",),
+    "agentrefine": ("pddl", "toolbox"),
+    "goat": ("toolbox",),
+    "masksearch": ("search",),
+    "taskcraft": ("search",),
+    "webrl": ("pddl", "toolbox"),
 }
-"""The files of environments, and the family that each makes."""
+"""Recipes whose method some families alone allow: with twins to be declined, other names, chains of calls, a corpus, or
+tasks that models write."""
 
 
 def done(content: Sequence[Any]) -> list[str]:
@@ -52,29 +57,42 @@ def test_every_recipe_is_short_names_its_paper_and_can_be_planned(name: str, tmp
 
 
 def test_most_recipes_are_very_short() -> None:
-    lengths = [len(read_recipe(file, ()).steps) for file in recipe_files().values()]
-    assert statistics.median(lengths) <= 20
+    lengths = [len(file.read_text().splitlines()) for file in recipe_files().values()]
+    assert statistics.median(lengths) <= 23
 
 
-INCLUDING = [name for name, file in recipe_files().items() if "include:" in file.read_text()]
-BOUND = {"agent_flan": "toolbox", "taskcraft": "search"}
-"""Recipes whose method one family alone allows: only toolboxes have twins to be declined, and corpora questions."""
+OTHER_KEYS = {"agentgen": "steps.proposed_environments.family={family}"}
+"""The override that moves a recipe to another family, where it is not that of the included environments."""
 
 
-@pytest.mark.parametrize("name", INCLUDING)
-@pytest.mark.parametrize("file", FAMILIES)
-def test_another_family_of_environments_is_one_override(name: str, file: str, tmp_path: Path) -> None:
-    overrides, family = [f"include.0=environments/{file}", f"run_dir={tmp_path}"], FAMILIES[file]
-    if family != BOUND.get(name, family):
-        with user_error("key-not-for-this", f"family {family}", BOUND[name]):
-            make_plan(read_recipe(recipe_files()[name], overrides))
+@pytest.mark.parametrize("name", recipe_files())
+@pytest.mark.parametrize("family", FAMILIES)
+def test_another_family_of_environments_is_one_override(name: str, family: str, tmp_path: Path) -> None:
+    override = OTHER_KEYS.get(name, "include.0=environments/{family}").format(family=family)
+    recipe = read_recipe(recipe_files()[name], [override, f"run_dir={tmp_path}"])
+    if family not in BOUND.get(name, FAMILIES):
+        with user_error("key-not-for-this", f"family {family}", *BOUND[name]):
+            make_plan(recipe)
         return
-    first = make_plan(read_recipe(recipe_files()[name], overrides)).steps[0]
-    assert first.parameters.families(None) == {family}
+    plan = make_plan(recipe)
+    assert getattr(plan.steps[0].parameters, "family", None) == family
+    assert estimate(plan).episodes
 
 
-def test_eto_pairs_share_the_task_and_the_winner_scored_higher(made: Path, tmp_path: Path) -> None:
-    folder = run(made, tmp_path, "eto", "steps.loop.rounds=1")
+@pytest.mark.parametrize("name", sorted(recipe_files().keys() - OTHER_KEYS.keys()))
+def test_environments_of_given_tools_are_one_override(name: str, tmp_path: Path) -> None:
+    recipe = read_recipe(recipe_files()[name], ["include.0=environments/tools", f"run_dir={tmp_path}"])
+    if "toolbox" not in BOUND.get(name, FAMILIES):
+        with user_error("key-not-for-this", "family toolbox", *BOUND[name]):
+            make_plan(recipe)
+        return
+    plan = make_plan(recipe)
+    assert plan.steps[0].parameters.families(None) == {"toolbox"}
+    assert estimate(plan).episodes
+
+
+def test_eto_pairs_share_the_task_and_the_winner_scored_higher(anywhere: Path, tmp_path: Path) -> None:
+    folder = run(anywhere, tmp_path, "eto", "steps.loop.rounds=1")
     pairs: list[PreferenceRow] = rows(folder / "loop/round-01/pairs")
     assert pairs
     assert all((row.chosen_score or 0) > (row.rejected_score or 0) for row in pairs)
@@ -83,8 +101,8 @@ def test_eto_pairs_share_the_task_and_the_winner_scored_higher(made: Path, tmp_p
     assert all(tasks[row.chosen_id] == tasks[row.rejected_id] for row in pairs)
 
 
-def test_agentevol_trains_on_all_seeds_and_on_the_first_success_of_each_task(made: Path, tmp_path: Path) -> None:
-    folder = run(made, tmp_path, "agentevol", "steps.evolution.rounds=2")
+def test_agentevol_trains_on_all_seeds_and_on_the_first_success_of_each_task(anywhere: Path, tmp_path: Path) -> None:
+    folder = run(anywhere, tmp_path, "agentevol", "steps.evolution.rounds=2")
     seeds = {each.trajectory_id for each in rows(folder / "seeds")}
     for number in (1, 2):
         place = folder / f"evolution/round-0{number}"
@@ -178,8 +196,8 @@ def test_codegym_learns_from_what_is_hard(tmp_path: Path) -> None:
     assert all(statistics.mean(rates[task]) <= 0.25 for task in played)
 
 
-def test_fireact_keeps_successes_alone(made: Path, tmp_path: Path) -> None:
-    folder = run(made, tmp_path, "fireact")
+def test_fireact_keeps_successes_alone(anywhere: Path, tmp_path: Path) -> None:
+    folder = run(anywhere, tmp_path, "fireact")
     won = {
         each.trajectory_id
         for name in ("by_commands", "by_calls", "reflected")
@@ -208,7 +226,14 @@ def test_taskcraft_extends_what_no_memory_answers_in_depth_and_width(
 ) -> None:
     monkeypatch.setenv("AGENTMILL_CACHE", str(tmp_path / "cache"))
     open_index.cache_clear()
-    small = ["steps.proposed_tasks.n=70", "steps.proposed_compositions.n=12", "steps.explored.k=1"]
+    one = ["n=1", "held_out=0", f"corpus={ARTICLES}"]
+    small = [f"steps.proposed_environments.{each}" for each in one]
+    small += [
+        "steps.proposed_tasks.n=70",
+        "steps.proposed_tasks.depth=[1, 2]",
+        "steps.proposed_compositions.n=12",
+        "steps.explored.k=1",
+    ]
     knows = "models.actor={policy: scripted, turns: ['Gardawick in 1820 or Istlilva in 1931']}"
     folder = tmp_path / "run"
     assert agentmill("run", "taskcraft", "--only", "data", knows, *small, f"run_dir={folder}") == 0

@@ -15,9 +15,10 @@ from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.synthesis.environments import make
 from agentmill.synthesis.environments.environment import EnvError
-from agentmill.synthesis.environments.search.corpus import read_documents, read_source
+from agentmill.synthesis.environments.search.corpus import read_documents
 from agentmill.synthesis.environments.search.environment import RESULTS, SEPARATOR, SearchEnvironment
 from agentmill.synthesis.environments.search.examples import solution
+from agentmill.synthesis.environments.search.sources import read_source
 from agentmill.synthesis.generators.generator import GenerationError, different_tasks, turns_of_plan
 from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of
 from agentmill.synthesis.generators.search_tasks.checks import ANSWER_SHOWN, shows_answer, shows_name

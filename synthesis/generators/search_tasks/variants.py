@@ -22,9 +22,10 @@ from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction
 from agentmill.synthesis.environments.environment import EnvError
-from agentmill.synthesis.environments.search.corpus import read_documents, read_source
+from agentmill.synthesis.environments.search.corpus import read_documents
 from agentmill.synthesis.environments.search.environment import Goal, SearchEnvironment
 from agentmill.synthesis.environments.search.examples import solution
+from agentmill.synthesis.environments.search.sources import read_source
 from agentmill.synthesis.generators.admission import admit_task, rejection
 from agentmill.synthesis.generators.composition import summed_difficulty
 from agentmill.synthesis.generators.generator import GenerationError, check_direction, turns_of_plan
