@@ -27,7 +27,11 @@ from tests.errors import user_error
 from tests.pipelines.cli.tables import agentmill
 from tests.recipes.data_half import STAND_IN, rows, run
 
-FAMILIES = ("pddl", "toolbox", "codegym", "interpreter", "search")
+FAMILIES = {
+    **{family: family for family in ("pddl", "toolbox", "codegym", "interpreter", "search")},
+    "tools": "toolbox",
+}
+"""The files of environments, and the family that each makes."""
 BOUND = {
     "agent_flan": ("toolbox",),
     "agentrefine": ("pddl", "toolbox"),
@@ -66,28 +70,17 @@ OTHER_KEYS = {"agentgen": "steps.proposed_environments.family={family}"}
 
 
 @pytest.mark.parametrize("name", recipe_files())
-@pytest.mark.parametrize("family", FAMILIES)
-def test_another_family_of_environments_is_one_override(name: str, family: str, tmp_path: Path) -> None:
-    override = OTHER_KEYS.get(name, "include.0=environments/{family}").format(family=family)
+@pytest.mark.parametrize("file", FAMILIES)
+def test_another_family_of_environments_is_one_override(name: str, file: str, tmp_path: Path) -> None:
+    family = FAMILIES[file]
+    override = OTHER_KEYS.get(name, "include.0=environments/{file}").format(family=family, file=file)
     recipe = read_recipe(recipe_files()[name], [override, f"run_dir={tmp_path}"])
-    if family not in BOUND.get(name, FAMILIES):
+    if family not in BOUND.get(name, (family,)):
         with user_error("key-not-for-this", f"family {family}", *BOUND[name]):
             make_plan(recipe)
         return
     plan = make_plan(recipe)
-    assert getattr(plan.steps[0].parameters, "family", None) == family
-    assert estimate(plan).episodes
-
-
-@pytest.mark.parametrize("name", sorted(recipe_files().keys() - OTHER_KEYS.keys()))
-def test_environments_of_given_tools_are_one_override(name: str, tmp_path: Path) -> None:
-    recipe = read_recipe(recipe_files()[name], ["include.0=environments/tools", f"run_dir={tmp_path}"])
-    if "toolbox" not in BOUND.get(name, FAMILIES):
-        with user_error("key-not-for-this", "family toolbox", *BOUND[name]):
-            make_plan(recipe)
-        return
-    plan = make_plan(recipe)
-    assert plan.steps[0].parameters.families(None) == {"toolbox"}
+    assert plan.steps[0].parameters.families(None) == {family}
     assert estimate(plan).episodes
 
 
