@@ -38,6 +38,7 @@ from agentmill.schemas.records.trajectory import (
     WebObservation,
 )
 from agentmill.schemas.views.conversation import answers
+from agentmill.schemas.views.roles import perceived, perspectives
 from agentmill.synthesis.environments.environment import misfit
 from agentmill.synthesis.step_values import steps_of
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern, Regex
@@ -219,20 +220,22 @@ def _ungrounded(trajectory: Trajectory, instruction: str | None) -> list[Violati
 
 
 def _ungrounded_calls(trajectory: Trajectory, instruction: str | None) -> list[Violation] | None:
-    """Values in calls that nothing has shown, the last action of all left out: it says what the agent has found."""
-    content = trajectory.content
-    callers = {item.role for item in content if isinstance(item, ApiAction)}
+    """Values in calls that their agent was not shown; the last action is left out, since it says what was found."""
+    content, roles = trajectory.content, perspectives(trajectory)
     last = max((place for place, item in enumerate(content) if isinstance(item, Action)), default=-1)
-    said, found, compared = (instruction or "").casefold(), [], False
-    for place, item in enumerate(content):
-        if isinstance(item, ApiAction) and place < last:
-            values = list(leaves(item.kwargs))
-            compared = compared or bool(values)
-            unseen = [value for value in values if not _says(said, value.casefold())]
-            found += [Violation(place, f"{value:.40} was never seen") for value in unseen]
-        # What an agent says itself is no evidence; what another one says to it is.
-        if not isinstance(item, Action) or item.role not in callers:
-            said += f"\n{answer_at(content, place)}".casefold()
+    found, compared = [], False
+    for name in dict.fromkeys(item.agent for item in content if isinstance(item, ApiAction)):
+        items, places = perceived(name, roles, content) if name in roles else (content, range(len(content)))
+        told = name not in roles or roles[name].told
+        said = (instruction or "").casefold() if told else ""
+        for place, item in zip(places, items, strict=True):
+            if isinstance(item, ApiAction) and place < last:
+                values = list(leaves(item.kwargs))
+                compared = compared or bool(values)
+                unseen = [value for value in values if not _says(said, value.casefold())]
+                found += [Violation(place, f"{value:.40} was never seen") for value in unseen]
+            # What an agent says itself is no evidence.
+            said += "" if isinstance(item, Action) else f"\n{_text(item)}".casefold()
     return found if compared else None
 
 

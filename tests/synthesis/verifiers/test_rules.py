@@ -10,7 +10,7 @@ import pytest
 from agentmill.schemas.config import validate
 from agentmill.schemas.records.trajectory import AnyItem, CodeAction, Trajectory
 from agentmill.synthesis.verifiers.rules import Rule, last_answer
-from tests.builders import agent_message, called, instruction, seen, tool, trajectory
+from tests.builders import agent_message, called, generation, instruction, seen, tool, trajectory
 from tests.errors import user_error
 
 
@@ -131,9 +131,9 @@ def test_numbers_of_the_answer_were_seen(text: str, expected: list[int] | None) 
     ("arguments", "expected"),
     [
         ({"guest": "Ada Young", "nights": 3}, []),
-        ({"guest": "ada young", "rooms": [14, 15]}, [3]),
-        ({"guest": "Ada", "nights": 1, "vip": True}, [3]),
-        ({"note": {"guest": "Ben"}}, [3]),
+        ({"guest": "ada young", "rooms": [14, 15]}, [4]),
+        ({"guest": "Ada", "nights": 1, "vip": True}, [4]),
+        ({"note": {"guest": "Ben"}}, [4]),
         ({"note": "sea view"}, []),
         ({"vip": True}, None),
         ({}, None),
@@ -141,13 +141,18 @@ def test_numbers_of_the_answer_were_seen(text: str, expected: list[int] | None) 
 )
 def test_values_in_calls_were_said_before(arguments: dict[str, Any], expected: list[int] | None) -> None:
     content: list[AnyItem] = [
+        instruction("Book room 15 for Ben."),
         seen("room 14 is free for 2.1 nights"),
-        agent_message("I am Ada Young, 3 nights, sea view", 1, role="user"),
-        agent_message("Ben or room 15?", 1, role="agent"),
-        msgspec.structs.replace(called("book", 2, "c1", **arguments), role="agent"),
-        msgspec.structs.replace(called("finish", 3, "c2", answer="done, 99"), role="agent"),
+        agent_message("I am Ada Young, 3 nights, sea view", 1, agent="user", role="speaker"),
+        agent_message("Ben or room 15?", 1, agent="clerk", role="speaker"),
+        msgspec.structs.replace(called("book", 2, "c1", **arguments), agent="clerk", role="actor"),
+        msgspec.structs.replace(called("finish", 3, "c2", answer="done, 99"), agent="clerk", role="actor"),
     ]
-    assert broken({"grounded": "arguments"}, trajectory(content=content)) == expected
+    roles = {"user": {"system_prompt": "", "person": True}, "clerk": {"system_prompt": "", "acts": True, "told": False}}
+    given = trajectory(content=content, extra={"roles": roles}, generation=generation(strategy="multi_agent"))
+    assert broken({"grounded": "arguments"}, given) == expected
+    told = validate(Rule, {"id": "r", "grounded": "arguments"}, "rule").violations(given, "Book room 15 for Ben.")
+    assert (told and [each.item for each in told]) == expected
 
 
 def test_the_task_grounds_values_where_it_is_known() -> None:
