@@ -51,7 +51,6 @@ ELSEWHERE = {
         "../../pipelines/operators/test_spec_env.py": "inspirations",
     },
     "synthesis": {
-        "policies/test_mistakes.py": "policies/scripted",
         "policies/test_openai.py": "policies/model_client policies/policy",
         "sandbox/test_attacks.py": "sandbox/bubblewrap sandbox/inside sandbox/syscalls",
         "sandbox/test_session.py": "sandbox/backend sandbox/container sandbox/limits sandbox/pool",
