@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from agentmill.pipelines.cli.main import agentmill
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.recipes.grammar import Fork, Iterate, Recipe
-from agentmill.pipelines.recipes.shipped import RecipeCard, recipe_cards
+from agentmill.pipelines.recipes.shipped import PLANNED, RecipeCard, recipe_cards, sketch_files
 from agentmill.pipelines.tables.inspection import short_type
 from agentmill.pipelines.terminal.console import RESULTS
 from agentmill.schemas.arrow.layout import arrow_schema
@@ -35,6 +35,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "recipes": recipes(),
         "operators": operators(),
         "ledger": ledger(),
+        "sketches": sketches(),
         "records": records(),
         "errors": errors(),
     }
@@ -103,49 +104,69 @@ LEDGER_HEAD = """\
 # Published systems
 
 {total} published systems that make agent data, as chains of operators: {recipe} have a recipe, {expressible} more are
-expressible, and of {missing} an operator is missing.
+expressible, and for {missing} something is missing.
 
 * **recipe**: a shipped recipe follows the system. Its status is how far it was run: `data` is the half that makes
   data, without a model, `whole` is all of it, and `untried` is nothing. In what it differs is in its `paper`.
-* **expressible** means only that every operator of the chain exists. Parameters, environments and data were not
-  compared, and no recipe was written or tried.
-* **missing** names the operators of the chain that do not exist. Of alternatives all must exist; optional steps are
-  left out.
+* **expressible** means that a [sketch](sketches.md) is planned without an error; it was never run. In what it differs
+  is in its `paper`.
+* **missing** names the operators of the chain that do not exist, or else what no operator can do. Of alternatives all
+  must exist; optional steps are left out.
 
-The page is computed from the operators, the shipped recipes and `docs/ledger.yaml`.
+The page is computed from the operators, the shipped recipes and sketches, and `docs/ledger.yaml`.
 """
 
 
 def ledger() -> Iterator[str]:
-    """Each published system with its recipe, or whether its operators exist."""
+    """Each published system with its recipe or its sketch, or what is missing."""
     listed = read_yaml(LEDGER)
-    cards = {compared(card.name): card for card in recipe_cards()}
+    # Recipes come first, and one of a name goes before a sketch of it.
+    cards = {compared(card.name): card for card in reversed(recipe_cards())}
     covered = {
-        name: coverage(cards.get(compared(name)), chain, listed["aliases"]) for name, chain in listed["systems"].items()
+        name: coverage(cards.get(compared(name)), chain, listed["aliases"], listed["lacks"].get(name, NO_SKETCH))
+        for name, chain in listed["systems"].items()
     }
     counts = Counter(kind for kind, _ in covered.values())
     kinds = {kind: counts[kind] for kind in ("recipe", "expressible", "missing")}
     yield LEDGER_HEAD.format(total=counts.total(), **kinds)
-    needed = Counter(name for kind, names in covered.values() if kind == "missing" for name in names)
+    needed = Counter(name for kind, shown in covered.values() if kind == "missing" for name in shown)
     yield "## Missing operators\n"
-    yield from table(("operator", "systems that need it"), ((f"`{name}`", str(n)) for name, n in needed.most_common()))
+    operators_needed = ((name, str(n)) for name, n in needed.most_common() if name.startswith("`"))
+    yield from table(("operator", "systems that need it"), operators_needed)
     yield "## Systems\n"
     yield from table(
         ("system", "chain", "is", ""),
         (
-            (name, ", ".join(listed["systems"][name]), f"**{kind}**", ", ".join(f"`{each}`" for each in names))
-            for name, (kind, names) in covered.items()
+            (name, ", ".join(listed["systems"][name]), f"**{kind}**", ", ".join(shown))
+            for name, (kind, shown) in covered.items()
         ),
     )
 
 
-def coverage(card: RecipeCard | None, chain: list[str], aliases: dict[str, list[str]]) -> tuple[str, list[str]]:
-    """``recipe`` with its name and status, ``missing`` with the operators that do not exist, or ``expressible``."""
+NO_SKETCH = "a sketch"
+
+
+def coverage(
+    card: RecipeCard | None, chain: list[str], aliases: dict[str, list[str]], lacks: str = NO_SKETCH
+) -> tuple[str, list[str]]:
+    """``recipe`` with its name and status, ``expressible`` with its sketch, or ``missing`` with the operators that do
+    not exist; where all exist, with what else it ``lacks``."""
+    if card is not None and card.status == PLANNED:
+        return "expressible", [f"[{card.name}](sketches.md#{card.name})"]
     if card is not None:
-        return "recipe", [card.name, card.status]
+        return "recipe", [f"`{card.name}`", f"`{card.status}`"]
     needed = (name for word in chain for name in aliases.get(word, [word]))
-    missing = [name for name in dict.fromkeys(needed) if name not in OPERATORS]
-    return ("missing", missing) if missing else ("expressible", [])
+    return "missing", [f"`{name}`" for name in dict.fromkeys(needed) if name not in OPERATORS] or [lacks]
+
+
+def sketches() -> Iterator[str]:
+    """Every sketch as it is written."""
+    yield "# Sketches\n"
+    yield "Recipes that are planned without an error, and were never run: `agentmill plan NAME`."
+    yield "Files in `data/` are yours.\n"
+    for name, path in sketch_files().items():
+        yield f"## {name}\n"
+        yield f"```yaml\n{path.read_text(encoding='utf-8')}```\n"
 
 
 def compared(name: str) -> str:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from agentmill.pipelines.evaluation import Episode, Interval, wilson
+from agentmill.pipelines.evaluation import BY, Episode, Interval, wilson
 from agentmill.pipelines.recipes.summary import Row, interval, percent, reasons_text
 from agentmill.schemas.records.manifest import Manifest
+from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import ApiAction, CodeAction, Trajectory
 from agentmill.schemas.records.verdict import Quality, Verdict
 
@@ -184,3 +185,13 @@ def _of_counts(quality: Quality | None) -> Iterator[str]:
         yield "misfit_calls"
     if quality.refused:
         yield "refused"
+
+
+def group_lines(results: JsonObject) -> Iterator[str]:
+    """How often each model of an evaluation succeeds in each group of tasks, a line each."""
+    for split, models in results.items():
+        for model, measures in models.items():
+            for field, groups in measures.get(BY, {}).items():
+                for value, each in groups.items():
+                    rate = f"{percent(each['success'])} {interval(each['ci95'])} of {each['n']:,} tasks"
+                    yield f"{split}, {model}, {field} {value}: {rate}"

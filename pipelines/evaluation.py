@@ -41,6 +41,9 @@ BOOTSTRAP_SEED = 20_211
 METHOD = "clustered by environment"
 """What ``evaluation.json`` says of its intervals; one that says otherwise is made anew."""
 
+BY = "by"
+"""Where the measures of a model have those of groups of tasks, by field and value."""
+
 LOOP_REPEATS = 3
 """An episode loops if it takes the same action this often from the same state."""
 

@@ -33,15 +33,19 @@ from agentmill.trainers.tokenization import (
 def encode_row(row: Conversation, tokenizer: Any) -> list[tuple[Sequence[Message], Encoded]]:
     """The conversations that a row is trained as, with their messages: each message with loss has it in one of them.
 
-    There is one for each stored segment that decodes to the messages of the row, and for the messages with loss that
-    are in none of these as few made of text as the chat template allows. Raises ``RowError`` as ``encode_texts`` does,
-    and ``damaged_tokens`` where the stored ones break the contract of ``RowTokens``.
+    There is one for each stored segment that decodes to the messages of the row, unless one with loss has another on
+    values of arguments. For the messages with loss that are in none of these, as few are made of text as the chat
+    template allows. Raises ``RowError`` as ``encode_texts`` does, and ``damaged_tokens`` where the stored ones break
+    the contract of ``RowTokens``.
     """
     check_turns(row)
     whole: list[tuple[Sequence[Message], Encoded]] = []
     rest = {place for place, message in enumerate(row.messages) if message.train}
     for segment in row.tokens:
         sampled = rest & {turn.message for turn in segment.turns}
+        # Values of arguments are found in the text of the chat template, and not in what was sampled.
+        if any(row.messages[place].arguments != "trained" for place in sampled):
+            continue
         # Earlier segments may have had all messages of this one; decoding it would be work for nothing.
         places = message_of_tokens(row, segment, tokenizer) if sampled else None
         if places is not None:

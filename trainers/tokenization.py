@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message, RowTokens
+from agentmill.schemas.templates.argument_values import common_length, value_ranges
 from agentmill.schemas.templates.rendering import Render, Rendered, Segment, TemplateError, as_one, texts
 from agentmill.schemas.templates.shielding import ShieldedConversation, shield_control_tokens
 from agentmill.trainers.chat_template import chat_template, control_tokens, renderer, text_ids
@@ -152,12 +153,20 @@ def _encoded(
     except (msgspec.DecodeError, RecursionError) as error:
         raise RowError("damaged_tools", f"the tools of the row are no JSON: {error}") from error
     shield = shield_control_tokens(messages, tools, control_tokens(tokenizer))
-    rendered = render(shield.messages, shield.tools, chat_template(tokenizer))
+    template = chat_template(tokenizer)
+    rendered = render(shield.messages, shield.tools, template)
     result: list[tuple[Sequence[Message], Encoded]] = []
     for each in rendered if isinstance(rendered, list) else [rendered]:
         shown = messages if each.verbatim else with_loss_at(messages[: each.count], each.spans)
         ends = _ends(each, shield, tokenizer)
-        result.append((shown, _tokenized(row_id, each.segments(shown), ends, shown, shield, tokenizer)))
+        values = {
+            index: value_ranges(shield.messages, index, shield.tools, template, each.text[start:end])
+            for index, (start, end) in each.spans.items()
+            if messages[index].arguments != "trained"
+        }
+        result.append((shown, _tokenized(row_id, each.segments(shown, values), ends, shown, shield, tokenizer)))
+    if not silent and not any(encoded.loss_tokens for _, encoded in result):
+        raise RowError("no_loss", "the trained messages have no text that carries loss")
     return result
 
 
@@ -187,13 +196,16 @@ def _tokenized(
     starts: list[int] = []
     position = 0
     for part in parts:
+        begin = position
         # A piece at a time: tokens across the border of a control token would not be those of its text.
         for piece in shield.pieces(part.text):
             found, places = _piece_tokens(piece, shield, tokenizer)
+            shift = position - begin
+            carries = [part.carries(shift + start, shift + end) for start, end in places]
             ids += found
-            labels += found if part.train else [IGNORED] * len(found)
-            weights += [part.weight if part.train else 0.0] * len(found)
-            starts += [position + place for place in places]
+            labels += [token if loss else IGNORED for token, loss in zip(found, carries, strict=True)]
+            weights += [part.weight if loss else 0.0 for loss in carries]
+            starts += [position + start for start, _ in places]
             position += len(piece)
     return Encoded(
         row_id=row_id,
@@ -207,17 +219,17 @@ def _tokenized(
     )
 
 
-def _piece_tokens(piece: str, shield: ShieldedConversation, tokenizer: Any) -> tuple[list[int], list[int]]:
-    """The tokens of a piece of text, and where each begins in it. Raises ``RowError`` (``control_tokens``)."""
+def _piece_tokens(piece: str, shield: ShieldedConversation, tokenizer: Any) -> tuple[list[int], list[tuple[int, int]]]:
+    """The tokens of a piece of text, and where each begins and ends in it. Raises ``RowError`` (``control_tokens``)."""
     control = shield.texts.get(piece)
     if control is None:
         tokens = tokenizer(piece, add_special_tokens=False, return_offsets_mapping=True)
-        return tokens["input_ids"], [start for start, _ in tokens["offset_mapping"]]
+        return tokens["input_ids"], tokens["offset_mapping"]
     ids = text_ids(control, tokenizer)
     if ids is None:
         raise RowError("control_tokens", f"a message spells {control!r}, which the tokenizer cannot write as text")
-    # A private character is one character of the rendered text, so all tokens of its control token begin there.
-    return ids, [0] * len(ids)
+    # A private character is one character of the rendered text, so all tokens of its control token are there.
+    return ids, [(0, 1)] * len(ids)
 
 
 def with_loss_at(messages: Sequence[Message], places: Collection[int]) -> list[Message]:
@@ -242,7 +254,7 @@ def message_ends(
         # Some templates refuse a conversation that does not end with certain roles.
         except TemplateError:
             part = ""
-        end = _common(part, whole)
+        end = common_length(part, whole)
         content = str(messages[count - 1].get("content") or "").strip()
         if part and end < len(part.rstrip()) and content:
             found = whole.find(content, ends[-1])
@@ -250,13 +262,6 @@ def message_ends(
         # Ends never go back, or a message would have a negative length.
         ends.append(max(ends[-1], end))
     return [*ends[1:], len(whole)]
-
-
-def _common(one: str, other: str) -> int:
-    """How many characters two texts share from the start on."""
-    if other.startswith(one):
-        return len(one)
-    return next(index for index, pair in enumerate(zip_longest(one, other)) if pair[0] != pair[1])
 
 
 def turn_ranges(encoded: Encoded) -> list[tuple[int, int]]:

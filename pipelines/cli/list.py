@@ -19,7 +19,7 @@ def list_(kind: str | None, as_json: bool) -> None:
 
     KIND is one of operators, environments, generators, policies, strategies, verifiers, views, pair_views,
     family_views, formats, dialects. Without KIND all of them are listed. With the KIND recipes it lists the recipes
-    that can be run by their names, with the paper that each follows and how far it was tried.
+    and sketches that can be run by their names, with the paper that each follows and how far it was tried.
     """
     if kind == RECIPES:
         answer(recipe_cards(), show_recipes, as_json)
@@ -31,7 +31,8 @@ def show_recipes(cards: list[RecipeCard]) -> None:
     """Print the recipes for people."""
     rows: list[Row] = [[card.name, card.paper or "-", card.steps, card.status] for card in cards]
     table(RECIPES, ["name", "paper", "steps", "status"], rows)
-    say("status data: its data half was run without a model; whole: all of it was run; run one: agentmill run NAME")
+    say("status data: its data half was run without a model; whole: all of it was run; planned: a sketch, never run")
+    say("run one: agentmill run NAME; a sketch may name files of yours in data/")
 
 
 def show(found: dict[str, dict[str, str]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentmill.pipelines.operators.memory import Imagine
+from agentmill.pipelines.operators.memory import WithExamples
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.operators.rollout import Acting
 from agentmill.pipelines.operators.tree_search import TreeSearch
@@ -21,8 +21,8 @@ DEFAULT = "sample"
 SET_BY_THE_STEP = ("policy", "tasks", "environments", "split", "share")
 """Parameters of a rollout that follow from the step around it."""
 
-NO_ATTEMPTS = (TreeSearch, Imagine)
-"""A tree search returns the paths of a tree, and no environment answered an imagined episode: neither is an attempt."""
+NO_ATTEMPTS = (TreeSearch, WithExamples)
+"""A tree search returns the paths of a tree, and no environment answered an imagined or simulated episode."""
 
 
 def rollout_type(operator: Any) -> type[Acting]:

@@ -22,9 +22,9 @@ from agentmill.pipelines.operators.difficulty_band import OTHERS, UNSCORED
 from agentmill.pipelines.operators.lookup import ATTEMPTS as OF_TASKS
 from agentmill.pipelines.operators.lookup import Shards
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.quotas import Quota, QuotaValues
 from agentmill.pipelines.operators.selection import SelectionParameters, selection_measures
 from agentmill.pipelines.operators.selection_tables import Selected
+from agentmill.pipelines.operators.task_groups import DIFFICULTY, TaskGroups, check_fields
 from agentmill.pipelines.operators.trajectory_index import stream
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -32,13 +32,10 @@ from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.verdict import TaskSelection, Verdict
-from agentmill.schemas.tables import read_columns
 from agentmill.schemas.views.annotations import Criterion, score
 
 ROLES = ("verdicts", "quality")
 ENVIRONMENT = "environment."
-DIFFICULTY = "difficulty"
-FIFTHS = 5
 COLUMNS = ("trajectory_id", "task_id", "environment_id", "attempt", "content", "outcome", "usage")
 MOST_VALUES = 100
 """Values of a field that are counted one by one, those with most attempts; the others are counted together."""
@@ -83,13 +80,7 @@ class Diagnose(SelectionParameters):
         expect(reads, "attempts", "Trajectory")
         for role in (each for each in ROLES if each in reads):
             expect(reads, role, ANNOTATION_ROLES[role])
-        for quota in (Quota(by=field, at_most=1) for field in self.by if field != DIFFICULTY):
-            quota.check(Task)
-            if quota.role not in (None, "environments"):
-                raise UserError(
-                    f"`by: {quota.by}` is a field of another table; expected one of the tasks, or environment.FIELD",
-                    ErrorCode.KEY_NOT_FOR_THIS,
-                )
+        check_fields(self.by)
         asks = any(field.startswith(ENVIRONMENT) for field in self.by)
         if asks and "environments" not in reads:
             raise UserError("`by` asks a field of environments and needs `environments`", ErrorCode.NEEDS_ANOTHER_KEY)
@@ -140,42 +131,6 @@ class Diagnose(SelectionParameters):
         return Diagnosing(self, inputs, chosen, OF_TASKS.of_others(inputs))
 
 
-class Groups:
-    """The values that tasks have in each field of ``by``. Pickles as paths; each worker loads it once."""
-
-    def __init__(self, parameters: Diagnose, inputs: Inputs) -> None:
-        self._paths = [path for table in tables_of(inputs, "of") for path in table.shards()]
-        field = {DIFFICULTY: f"{DIFFICULTY}.level"}
-        self._fields = {
-            by: QuotaValues(Quota(by=field.get(by, by), at_most=1), Task, inputs, "diagnose: `by`")
-            for by in parameters.by
-        }
-        self.of: dict[str, list[tuple[str, str]]] = {}
-        """(field, value) by task, once loaded."""
-
-    def load(self) -> None:
-        """Read the fields. Raises ``UserError`` for one that no task has."""
-        self.of = defaultdict(list)
-        for by, values in self._fields.items():
-            values.load()
-            ids: list[str] = []
-            for path in self._paths:
-                own = read_columns(path, Task, ["task_id"])["task_id"].to_pylist()
-                for task_id, found in zip(own, values.values_in(path), strict=True):
-                    self.of[task_id] += [(by, fifth(each) if by == DIFFICULTY else each) for each in found]
-                ids += own
-            values.check_found(ids)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "of": {}}
-
-
-def fifth(level: str) -> str:
-    """The fifth that a difficulty from 0 to 1 is in."""
-    place = min(FIFTHS - 1, max(0, int(float(level) * FIFTHS)))
-    return f"{place / FIFTHS:.1f} to {(place + 1) / FIFTHS:.1f}"
-
-
 class Diagnosing(RowOperation[Task, TaskSelection]):
     """One selection per task. Every worker reads through the attempts once and keeps counts by task."""
 
@@ -188,7 +143,7 @@ class Diagnosing(RowOperation[Task, TaskSelection]):
         self._paths = [path for table in tables_of(inputs, "attempts") for path in table.shards()]
         self._index = AnnotationIndex(inputs, ROLES)
         self._verdicts = Shards(tables_of(inputs, "verdicts"), Verdict, [*ANNOTATION_COLUMNS["verdicts"], "evidence"])
-        self._groups = Groups(parameters, inputs)
+        self._groups = TaskGroups(parameters.by, inputs, "of", "diagnose")
         self._chosen = chosen
         self._others = others
         self._counts: dict[str, Counter[str]] = {}

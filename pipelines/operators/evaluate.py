@@ -9,7 +9,7 @@ that an agent is evaluated as it acts: its roles, its context, its sampling. Tab
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -17,7 +17,8 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from pydantic import Field, model_validator
 
-from agentmill.pipelines.evaluation import METHOD, episodes_of, measure, paired_difference
+from agentmill.pipelines.diagnosis import group_lines
+from agentmill.pipelines.evaluation import BY, METHOD, Episode, episodes_of, measure, paired_difference
 from agentmill.pipelines.operators.agent import DEFAULT, OPERATOR, agent, collect
 from agentmill.pipelines.operators.annotations import check_constrained
 from agentmill.pipelines.operators.bounds import Asked, Bounds, Rows, most, sum_asked, total
@@ -25,6 +26,7 @@ from agentmill.pipelines.operators.operator import Inputs, Name, StepContext, Ta
 from agentmill.pipelines.operators.rollout import Acting
 from agentmill.pipelines.operators.run_context import RunContext
 from agentmill.pipelines.operators.splits import check_chosen
+from agentmill.pipelines.operators.task_groups import TaskGroups, check_fields
 from agentmill.pipelines.operators.task_step import StepResult, TaskStep
 from agentmill.pipelines.operators.verify import Verify, operator_of
 from agentmill.pipelines.serving.models import ModelConfig
@@ -69,6 +71,9 @@ class Evaluate(TaskStep):
     )
     constrained: list[str] = Field([], description="models to evaluate with admissible actions only, too")
     share: float = Field(1.0, gt=0, le=1, description="of these tasks only so many, chosen by their ids")
+    by: list[str] = Field(
+        [], description="fields of tasks (skills, difficulty …), for each of whose values there are measures, too"
+    )
     rollout: dict[str, Any] = Field(
         {OPERATOR: DEFAULT},
         description="how the models act: `operator` (sample, expert, multi_agent or memory) and its parameters, for "
@@ -117,6 +122,7 @@ class Evaluate(TaskStep):
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """An evaluation, which is no table."""
         expect(reads, TASKS, "Task")
+        check_fields(self.by)
         self._any_agent().writes(reads)
         return "Evaluation"
 
@@ -165,11 +171,17 @@ class Evaluate(TaskStep):
         played = [arena.play(each, self._agent(each), self.roles(each.model, models)) for each in plays]
         # After all is played: a table without models stops the servers, which the next model or split may still need.
         judged = [arena.judge(each, self._verification()) for each in plays]
+        tables = {each: arena.tables(each) for each in plays}
+        groups = TaskGroups(self.by, inputs, TASKS, "evaluate") if self.by else None
+        if groups is not None:
+            groups.load()
+        results = settle(context.folder, tables, list(self.models), groups)
         return StepResult(
             counts=sum_counts(played),
             reasons=sum_reasons(played),
             seconds=sum(manifest.seconds for manifest in [*played, *judged]),
-            evaluation=settle(context.folder, {each: arena.tables(each) for each in plays}, list(self.models)),
+            evaluation=results,
+            notes=list(group_lines(results)),
         )
 
     def runs(self) -> Iterator[Play]:
@@ -237,25 +249,31 @@ class Arena(msgspec.Struct, frozen=True, kw_only=True):
         return Table.open(self.folder(play, "trajectories")), Table.open(self.folder(play, "verdicts"))
 
 
-def settle(folder: Path, tables: Mapping[Play, tuple[Table, Table]], models: Sequence[str]) -> JsonObject:
+def settle(
+    folder: Path, tables: Mapping[Play, tuple[Table, Table]], models: Sequence[str], groups: TaskGroups | None = None
+) -> JsonObject:
     """The results of ``tables``, read from ``evaluation.json`` if that was made from the same, and written there."""
     inputs = {f"{run.split}/{run.label}": [table.digest for table in pair] for run, pair in tables.items()}
     made_from = {"models": list(models), "inputs": inputs, "intervals": METHOD}
+    made_from |= {} if groups is None else {BY: list(groups.by)}
     file = folder / RESULT
     held: JsonObject = {}
     # One that is damaged is made again: all that is in it comes from the tables.
     with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
         held = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    if {key: held.get(key) for key in made_from} != made_from:
-        held = {**made_from, "splits": compare(tables, models)}
+    if any(held.get(key) != made_from.get(key) for key in (*made_from, BY)):
+        held = {**made_from, "splits": compare(tables, models, groups)}
         text = msgspec.json.format(msgspec.json.encode(held), indent=2)
         write_atomically(file, text + b"\n", folder)
     results: JsonObject = held["splits"]
     return results
 
 
-def compare(tables: Mapping[Play, tuple[Table, Table]], models: Sequence[str]) -> JsonObject:
-    """Split, then model, then its measures; besides the models the paired difference of the last and the first."""
+def compare(
+    tables: Mapping[Play, tuple[Table, Table]], models: Sequence[str], groups: TaskGroups | None = None
+) -> JsonObject:
+    """Split, then model, then its measures, with those of ``groups`` under ``by``; besides the models the paired
+    difference of the last and the first."""
     results: JsonObject = {}
     for split in dict.fromkeys(run.split for run in tables):
         episodes = {
@@ -269,12 +287,27 @@ def compare(tables: Mapping[Play, tuple[Table, Table]], models: Sequence[str]) -
             label: msgspec.to_builtins(msgspec.structs.replace(measure(found), unscored=begun[label] - len(found)))
             for label, found in episodes.items()
         }
+        if groups is not None:
+            for label, found in episodes.items():
+                results[split][label][BY] = measures_of_groups(found, groups)
         reference, model = models[0], models[-1]
         difference = paired_difference(episodes[reference], episodes[model])
         if reference != model and difference is not None:
             sides = {"model": model, "reference": reference}
             results[split][DIFFERENCE] = {**msgspec.to_builtins(difference), **sides}
     return results
+
+
+def measures_of_groups(episodes: Sequence[Episode], groups: TaskGroups) -> JsonObject:
+    """Field, then value, then the measures of the tasks that have it; one of several values counts for each."""
+    grouped: dict[tuple[str, str], list[Episode]] = defaultdict(list)
+    for episode in episodes:
+        for each in groups.of.get(episode.task_id, ()):
+            grouped[each].append(episode)
+    found: JsonObject = {field: {} for field in groups.by}
+    for field, value in sorted(grouped):
+        found[field][value] = msgspec.to_builtins(measure(grouped[field, value]))
+    return found
 
 
 def sum_counts(manifests: Sequence[Manifest]) -> Counts:

@@ -33,7 +33,7 @@ OF_EXAMPLES = (
     "where",
     "verdict",
 )
-"""The parameters of ``imagine`` that need ``from``; selections may be of the tasks."""
+"""The parameters of examples, which need ``from``; selections may be of the tasks."""
 
 
 class Memory(FilterParameters, Episodes, MemoryStrategy):
@@ -120,15 +120,13 @@ class Remembering(Rollout):
         return {**super().__getstate__(), "_library": None}
 
 
-class Imagine(FilterParameters, Episodes, ImagineStrategy):
-    """k runs per task as a model imagines them, each turn held against the rules of the environment."""
+class WithExamples(FilterParameters, Episodes):
+    """Episodes of which a model makes up the observations, and may be shown earlier trajectories as examples."""
 
-    strategy_type: ClassVar[type[EpisodeParameters]] = ImagineStrategy
     table_roles: ClassVar[Sequence[str]] = ("tasks", "from_", "environments", *ANNOTATION_ROLES)
 
-    policy: str = Field(description="the model that writes the runs: an entry of models, @base or @last")
     from_: TableNames | None = Field(
-        default=None, alias="from", description="tables of earlier trajectories that the writer is shown as examples"
+        default=None, alias="from", description="tables of earlier trajectories that this model is shown as examples"
     )
 
     @model_validator(mode="after")
@@ -151,6 +149,22 @@ class Imagine(FilterParameters, Episodes, ImagineStrategy):
         self.check_filter_needs(reads)
         return super().writes(reads)
 
+    def earlier_runs(self, inputs: Inputs, retrieval: Retrieval) -> EarlierRuns | None:
+        """The trajectories of ``from`` that are chosen; ``None`` without any."""
+        return (
+            EarlierRuns(TrajectoryIndex(tables_of(inputs, "from")), self.choice(inputs), retrieval)
+            if self.from_
+            else None
+        )
+
+
+class Imagine(WithExamples, ImagineStrategy):
+    """k runs per task as a model imagines them, each turn held against the rules of the environment."""
+
+    strategy_type: ClassVar[type[EpisodeParameters]] = ImagineStrategy
+
+    policy: str = Field(description="the model that writes the runs: an entry of models, @base or @last")
+
     def calls_of_piece(self, turns: Most) -> dict[str, Most]:
         """The writing of a run, and its repairs."""
         del turns
@@ -160,8 +174,7 @@ class Imagine(FilterParameters, Episodes, ImagineStrategy):
         """The runs."""
         strategy, tables = self.strategy(), self.side_tables(inputs)
         assert isinstance(strategy, ImagineStrategy)
-        runs = TrajectoryIndex(tables_of(inputs, "from"))
-        earlier = EarlierRuns(runs, self.choice(inputs), strategy) if self.from_ else None
+        earlier = self.earlier_runs(inputs, strategy)
         return Imagining(context.operator, strategy, tables, self.actors(context), self.window_of(context), earlier)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -12,10 +13,12 @@ from agentmill.pipelines.operators.operator import Inputs, StepContext
 from agentmill.pipelines.operators.rollout import Episodes
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.schemas.errors import near_match
+from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
-from agentmill.synthesis.rollouts.roles import NotInTask
+from agentmill.synthesis.rollouts.roles import NotInTask, Role
 from agentmill.synthesis.rollouts.step import ACTOR
+from agentmill.synthesis.strategies.multi_agent import UNDECIDED
 from agentmill.synthesis.strategies.multi_agent import MultiAgent as MultiAgentStrategy
 
 
@@ -50,18 +53,27 @@ class MultiAgent(Episodes, MultiAgentStrategy):
         calls: dict[str, Most] = {}
         # Those who share a model take their turns one after the other, reviewers apart.
         shared = [role for role in self.roles if role.name not in self.models]
-        if any(role.veto is None for role in shared):
-            calls[ACTOR] = spoken
+        if speaking := [_calls_of_message(role) for role in shared if role.veto is None]:
+            calls[ACTOR] = product(spoken, max(speaking))
         reviewing = product(reviews, sum(role.veto is not None for role in shared))
         calls[ACTOR] = None if calls.get(ACTOR, 0) is None or reviewing is None else (calls.get(ACTOR) or 0) + reviewing
         named = {role.name: role for role in self.roles if role.name in self.models}
-        return {**calls, **{name: spoken if role.veto is None else reviews for name, role in named.items()}}
+        own = {
+            name: product(spoken, _calls_of_message(role)) if role.veto is None else reviews
+            for name, role in named.items()
+        }
+        return {**calls, **own}
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The episodes."""
         strategy, tables = self.strategy(), self.side_tables(inputs)
         assert isinstance(strategy, MultiAgentStrategy)
         return MultiAgentRollout(context.operator, strategy, tables, self.actors(context), self.window_of(context))
+
+
+def _calls_of_message(role: Role) -> int:
+    """What a message of a role asks of its model: itself, or drafts and the choice among them."""
+    return 1 if role.best_of == 1 else role.best_of + 1
 
 
 class MultiAgentRollout(Rollout):
@@ -81,3 +93,8 @@ class MultiAgentRollout(Rollout):
         except NotInTask as error:
             return Unused(error.reason, str(error))
         return super().refused(record)
+
+    def measures(self, output: Trajectory) -> Mapping[str, float]:
+        """As ``Rollout.measures``, with choices among drafts that could not be read."""
+        undecided = output.extra.get(UNDECIDED)
+        return {**super().measures(output), **({UNDECIDED: undecided} if undecided else {})}

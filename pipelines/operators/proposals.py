@@ -30,6 +30,12 @@ UNSEEDED, WITH_WEAK = "tasks_without_seeds", "tasks_for_weak_skills"
 WITHHELD = "tasks_without_held_out_seeds"
 """The metric of tasks of split ``train`` that were not shown the seeds of their environment that are held out."""
 
+ENVIRONMENTS_HELD = 4
+"""Environments whose tasks are kept in memory until all of them were written."""
+
+Drawn = tuple[list[Task | GenerationError], Mapping[str, float]]
+"""The tasks of an environment, ``n`` with failures, and what the manifest counts of their drawing."""
+
 
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """``n`` tasks per environment and their splits, with the seed that they derive from.
@@ -141,6 +147,27 @@ class PolicyProposals(Proposals):
 
     def _tokens(self, input_id: str) -> dict[str, float]:
         return tokens_of(self._budgets.pop(input_id).usage)
+
+
+class DrawnProposals(PolicyProposals):
+    """Tasks of an environment that are drawn together, so that they differ, and each worded on its own."""
+
+    def __init__(self, numbers: Numbers, settings: PolicySettings | None, window: int, name: str) -> None:
+        super().__init__(numbers, settings, window, name)
+        self._drawn: dict[str, Drawn] = {}
+
+    def draw(self, record: EnvironmentSpec) -> Drawn:
+        """All tasks of an environment, the same at each call."""
+        raise NotImplementedError
+
+    def drawn(self, record: EnvironmentSpec) -> Drawn:
+        """As ``draw``, kept for the other tasks of the environment."""
+        key = record.environment_id
+        if key not in self._drawn:
+            while len(self._drawn) >= ENVIRONMENTS_HELD:
+                del self._drawn[next(iter(self._drawn))]
+            self._drawn[key] = self.draw(record)
+        return self._drawn[key]
 
 
 class WrittenProposal(PolicyProposals):

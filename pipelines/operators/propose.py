@@ -10,22 +10,18 @@ from pydantic import Field, field_validator, model_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation
 from agentmill.pipelines.operators.annotations import AnnotationIndex
-from agentmill.pipelines.operators.bounds import Bounds, Most, Rows, asked_of, product
+from agentmill.pipelines.operators.bounds import Bounds, Rows, asked_of, product
+from agentmill.pipelines.operators.environment_tasks import EnvironmentTasks
 from agentmill.pipelines.operators.lookup import check_disjoint, distinct
-from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, tables_of
 from agentmill.pipelines.operators.proposals import (
-    HELD_OUT_ENVIRONMENTS,
-    HELD_OUT_TASKS,
     UNSEEDED,
     WITH_WEAK,
-    Numbers,
     Proposal,
     Writing,
     WrittenProposal,
 )
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
-from agentmill.pipelines.operators.spec_env import HELD_OUT, TRAIN
-from agentmill.pipelines.operators.splits import check_held_out, falls_in
 from agentmill.pipelines.operators.task_seeds import TaskSeeds
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.conditions import AnnotationNeed
@@ -35,11 +31,9 @@ from agentmill.schemas.ids import digest
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
+from agentmill.schemas.records.task import Inspiration
 from agentmill.schemas.records.verdict import Selection
-from agentmill.schemas.tables import Table, read_columns
 from agentmill.synthesis.generators import TASK_FORMS
-from agentmill.synthesis.generators.generator import TOO_FEW, turns_of_plan
 from agentmill.synthesis.generators.inspirations import read_inspirations
 
 _NOT_PROCEDURAL = frozenset(
@@ -48,22 +42,14 @@ _NOT_PROCEDURAL = frozenset(
 _OF_LLM = ("repairs", "seeds_", "examples", "texts", "persona", "weak", "window", *FilterParameters.model_fields)
 
 
-class Propose(FilterParameters):
+class Propose(EnvironmentTasks, FilterParameters):
     """n tasks proposed for each environment. ``where`` and ``selections`` choose among trajectories of ``seeds``."""
 
-    primary: ClassVar[str] = "of"
-    verb: ClassVar[str | None] = "synthesize"
     table_roles: ClassVar[Sequence[str]] = ("of", "seeds_", *ANNOTATION_ROLES)
-    model_roles: ClassVar[Mapping[str, str]] = {"generator": "policy"}
     selectable: ClassVar[Sequence[str]] = ("Selection",)
-    counted: ClassVar[Sequence[str]] = ("n",)
     incidental: ClassVar[Sequence[str]] = ("window", "texts")
 
-    of: TableNames = Field(description="tables of environments")
-    n: int = Field(default=8, ge=1, description="tasks per environment")
     plan_length: tuple[int, int] = Field(default=(2, 8), description="fewest and most actions of a shortest plan")
-    held_out: float = Field(default=0.0, ge=0, lt=1, description="share of all tasks of train environments set aside")
-    seed: int | None = Field(default=None, description="by default derived from that of the run")
     backend: Literal["procedural", "llm"] = Field(default="procedural", description="who writes them")
     policy: str | None = Field(default=None, description="the model of backend llm")
     repairs: int = Field(default=3, ge=0, description="of llm: rounds in which a faulty task may be repaired")
@@ -107,7 +93,7 @@ class Propose(FilterParameters):
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Tasks, from environments. Raises ``UserError``, also for files of texts and personas that cannot be read."""
-        expect(reads, "of", "EnvironmentSpec")
+        written = super().writes(reads)
         wrong = sorted({*reads.get("seeds", ())} - {"Task", "Trajectory"})
         if wrong:
             raise UserError(
@@ -123,7 +109,7 @@ class Propose(FilterParameters):
         self.check_filter_needs(reads)
         self.inspirations()
         self.personas()
-        return "Task"
+        return written
 
     def annotation_needs(self) -> Iterator[AnnotationNeed]:
         """As ``FilterParameters.annotation_needs``, with the verdict that ``weak`` asks."""
@@ -146,14 +132,13 @@ class Propose(FilterParameters):
         given = super().provenance_config(context)
         if self.backend == "procedural":
             # As they were before a model could write tasks, so that tables of earlier versions are found again.
-            given = {name: value for name, value in given.items() if name not in _NOT_PROCEDURAL}
-            return {**given, "seed": self._seed(context)}
+            return {name: value for name, value in given.items() if name not in _NOT_PROCEDURAL}
         texts = [each.inspiration_id for each in self.inspirations()]
-        return {**given, "seed": self._seed(context), "texts": digest(texts), "persona": self.personas()}
+        return {**given, "texts": digest(texts), "persona": self.personas()}
 
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
         """As ``Operator.bounds``: the tasks of each environment, in their splits, and repairs."""
-        proposed = proposed_rows(rows["of"], self.n, self.held_out, max(2, self.plan_length[1]))
+        proposed = self.proposed_rows(rows["of"], max(2, self.plan_length[1]))
         return Bounds(
             reads=proposed.n,
             rows=proposed,
@@ -162,7 +147,7 @@ class Propose(FilterParameters):
 
     def check_inputs(self, inputs: Inputs) -> None:
         """A share that is held out must be one task or more, of all environments together; seeds must be there."""
-        check_held_out(self.n * len(train_environments(inputs["of"])), self.held_out, "tasks of train environments")
+        super().check_inputs(inputs)
         if self.backend == "procedural":
             return
         families = frozenset[str]().union(*(distinct(table, "family") for table in inputs["of"]))
@@ -185,11 +170,8 @@ class Propose(FilterParameters):
     def notes(self, manifest: Manifest) -> list[str]:
         """As ``FilterParameters.notes``, and what came of the seeds."""
         found, notes = manifest.metrics, super().notes(manifest)
-        if missing := manifest.reasons.get(TOO_FEW):
-            notes.append(
-                f"warning: {missing:,} tasks cannot be made: some environments have fewer than {self.n} of plan_length"
-                f" {list(self.plan_length)}; the dead letters tell how many each has"
-            )
+        fewer = f"some environments have fewer than {self.n} of plan_length {list(self.plan_length)}"
+        notes += self.too_few_notes(manifest, fewer)
         if found.get(UNSEEDED):
             notes.append(
                 f"warning: {found[UNSEEDED]:,.0f} tasks were asked for without a seed: none is of their environment"
@@ -200,51 +182,17 @@ class Propose(FilterParameters):
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The proposals."""
-        seed = self._seed(context)
-        numbers = numbers_of(inputs, self.n, self.held_out, seed)
+        numbers = self.numbers(inputs, context)
         if self.backend == "procedural":
             return Proposal(numbers, self.plan_length)
         tables = tables_of(inputs, "seeds")
         selected = self.selected(inputs, tables, Selection)
         chosen = TrajectoryFilter(self.where, self.verdict, AnnotationIndex(inputs), selected)
         seeds = (
-            TaskSeeds(tables, self.inspirations(), chosen, self.n * self.examples, seed)
+            TaskSeeds(tables, self.inspirations(), chosen, self.n * self.examples, numbers.seed)
             if tables or self.texts
             else None
         )
         settings = context.models["generator"].settings({})
         writing = Writing(plan_length=self.plan_length, repairs=self.repairs, examples=self.examples, weak=self.weak)
         return WrittenProposal(numbers, writing, settings, seeds, self.personas(), self.window)
-
-    def _seed(self, context: StepContext) -> int:
-        return context.seed if self.seed is None else self.seed
-
-
-def proposed_rows(read: Rows, n: int, held_out: float, plan: int) -> Rows:
-    """``n`` tasks for each environment of ``read``, in their splits, with solutions of up to ``plan`` actions."""
-    splits: dict[str | None, int] | None = None
-    if read.splits is not None:
-        unseen = read.splits.get(HELD_OUT, 0) * n
-        others = sum(read.splits.values()) * n - unseen
-        aside = sum(falls_in(number, held_out) for number in range(others))
-        splits = {TRAIN: others - aside, HELD_OUT_TASKS: aside, HELD_OUT_ENVIRONMENTS: unseen}
-    total: Most = None if read.n is None else read.n * n
-    return Rows(n=total, splits=splits, turns=turns_of_plan(plan), plan=plan)
-
-
-def numbers_of(inputs: Inputs, n: int, held_out: float, seed: int) -> Numbers:
-    """The numbers of ``n`` tasks for each environment of the tables of ``of``."""
-    # Tasks are numbered across environments, so that a share of less than one task per environment is not lost.
-    ids = train_environments(inputs["of"]) if held_out else []
-    first = {environment_id: place * n for place, environment_id in enumerate(ids)}
-    return Numbers(n=n, held_out=held_out, seed=seed, first=first)
-
-
-def train_environments(tables: Sequence[Table]) -> list[str]:
-    """The ids of the environments of ``tables`` that are not held out, each once, in their order."""
-    ids: dict[str, None] = {}
-    for shard in (shard for table in tables for shard in table.shards()):
-        columns = read_columns(shard, EnvironmentSpec, ["environment_id", "split"]).to_pydict()
-        rows = zip(columns["environment_id"], columns["split"], strict=True)
-        ids.update(dict.fromkeys(environment_id for environment_id, split in rows if split != HELD_OUT))
-    return list(ids)

@@ -88,6 +88,8 @@ class SelectionParameters(Operator):
             hint = "name tables that filter, pick, dedup or difficulty_band made"
             if Selection.__name__ not in self.selectable:
                 hint = "name selections of tasks, as difficulty_band makes them; others are for steps on trajectories"
+            elif TaskSelection.__name__ in wrong:
+                hint = "name selections of trajectories, as difficulty_band makes them where `of` names trajectories"
             raise UserError(
                 f"selections holds {' and '.join(wrong)} records, expected {' or '.join(self.selectable)}\n{hint}",
                 ErrorCode.WRONG_RECORD_TYPE,

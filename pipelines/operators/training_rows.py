@@ -25,6 +25,7 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.rows import SftRow
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views import VIEWS, pairing
 from agentmill.schemas.views.pair_view import PairView
@@ -35,6 +36,8 @@ from agentmill.schemas.views.view import Unused, View, rows_of
 BaseView = View | PairView | FamilyView
 
 TRAIN = "train"
+WITHOUT_ARGUMENTS = "rows_without_arguments"
+"""The metric of rows in which ``arguments`` of ``sft`` finds no call with arguments."""
 ASIDE = "rows_of_split."
 """How the figures begin that count rows of other splits."""
 
@@ -72,17 +75,22 @@ class Rows(FilterParameters):
         return Bounds(reads=read.n, rows=RowBounds(n=known.get(str(per)) if self.view_type.name in VIEWS else None))
 
     def notes(self, manifest: Manifest) -> list[str]:
-        """A warning where rows come from tasks that were set aside: who trains on them cannot be evaluated there."""
+        """Warnings where rows come from tasks that were set aside: who trains on them cannot be evaluated there; and
+        of rows in which ``arguments`` has no effect."""
         aside = {name.removeprefix(ASIDE): n for name, n in manifest.metrics.items() if name.startswith(ASIDE)}
-        unasked = super().notes(manifest)
-        if not aside:
-            return unasked
-        counts = ", ".join(f"{n:,.0f} of {split}" for split, n in sorted(aside.items()))
-        return [
-            *unasked,
-            f"warning: of {manifest.counts.written:,} rows {counts} are not of split train; a model trained on them "
-            "cannot be judged on these tasks. Let the steps before take split: train, unless you mean it",
-        ]
+        notes, written = super().notes(manifest), manifest.counts.written
+        if whole := manifest.metrics.get(WITHOUT_ARGUMENTS):
+            notes.append(
+                f"warning: {whole:,.0f} of {written:,} rows have no arguments of calls, so `arguments` changes nothing "
+                "in them; commands in messages are text. Play with `scaffold: tools`"
+            )
+        if aside:
+            counts = ", ".join(f"{n:,.0f} of {split}" for split, n in sorted(aside.items()))
+            notes.append(
+                f"warning: of {written:,} rows {counts} are not of split train; a model trained on them "
+                "cannot be judged on these tasks. Let the steps before take split: train, unless you mean it"
+            )
+        return notes
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The rows."""
@@ -161,8 +169,11 @@ class Export(RowOperation[Trajectory, Record]):
         return [Result(input_id=input_id, outputs=rows, measures=measures)]
 
     def measures(self, output: Record) -> Mapping[str, float]:
-        """Rows of splits other than ``train``."""
-        return set_aside(output)
+        """Rows of splits other than ``train``, and those in which ``arguments`` has no effect."""
+        found = dict(set_aside(output))
+        if isinstance(output, SftRow) and output.view_parameters.get("arguments", "trained") != "trained":
+            found |= {WITHOUT_ARGUMENTS: float(all(each.arguments == "trained" for each in output.messages))}
+        return found
 
 
 class Pairs(Rows):

@@ -29,6 +29,7 @@ from agentmill.synthesis.rollouts.blocking_env import (
     environments_closed,
     run_blocking,
 )
+from agentmill.synthesis.rollouts.step import simulated
 from agentmill.synthesis.verifiers.verifier import Finding, Need, Verifier, findings
 
 R = TypeVar("R", bound=Record)
@@ -225,7 +226,8 @@ class Verification(RowOperation[Trajectory, Verdict]):
 
     async def _verify(self, task: Task | None, trajectory: Trajectory) -> Verdict | Sequence[Finding]:
         spec = self._environments.get(task.environment_id) if task and self._environments else None
-        if spec is None:
+        # What a model played has no state in the real environment, which may not even exist.
+        if spec is None or simulated(trajectory):
             return await self._verifier.verify(task, trajectory, None)
 
         async def judged(listen: Listen) -> Verdict | Sequence[Finding]:

@@ -34,6 +34,7 @@ from pydantic import Field, PrivateAttr
 
 from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.pipelines.operators.operator import Name
+from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.recipes.shipped import recipe_file
 from agentmill.pipelines.recipes.short_forms import inner_steps, written_out
 from agentmill.pipelines.recipes.stopping import Until
@@ -122,7 +123,10 @@ def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     included files and what defaults gave.
     """
     path = recipe_file(path)
-    data = read_yaml(path)
+    try:
+        data = read_yaml(path)
+    except UserError as error:
+        raise with_long_form(error) from None
     of_steps = [each for each in overrides if each.partition("=")[0].partition(".")[0] == "steps"]
     data = override(data, [each for each in overrides if each not in of_steps])
     data = written_out(data, path.parent)
@@ -130,6 +134,15 @@ def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     if "run_dir" not in data and isinstance(data.get("name"), str):
         data = {**data, "run_dir": f"runs/{data['name']}"}
     return validate(Recipe, data, str(path)).ordered([*data])
+
+
+def with_long_form(error: UserError) -> UserError:
+    """``error`` as it is; of a key given twice that is an operator and a key of it, with the form to write instead."""
+    key = re.search(r"the key '(\w+)' is given twice", str(error))
+    if key is None or key[1] not in OPERATORS or key[1] not in OPERATORS.load(key[1]).model_fields:
+        return error
+    hint = f"the operator {key[1]} has a key of its own name; write {{operator: {key[1]}, as: NAME, {key[1]}: …}}"
+    return UserError(f"{error}\n{hint}", error.code)
 
 
 def by_position(assignment: str, data: dict[str, Any]) -> str:

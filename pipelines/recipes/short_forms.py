@@ -30,6 +30,8 @@ ITERATE, FORK = "iterate", "fork"
 CONTROLS = (ITERATE, FORK)
 RECIPES = Path("configs/recipes")
 """Where included files are looked for that do not lie next to the recipe."""
+SKETCHES = "sketches"
+"""The folder there that holds recipes, not files to include."""
 ONE_WORD = ("of", "from")
 """Two spellings of one key: the tables that a step works on."""
 
@@ -98,8 +100,8 @@ def shipped() -> Path:
 
 
 def step_files(folder: Path) -> Iterator[Path]:
-    """The files below ``folder`` that may be included: those in its folders."""
-    return (each for each in folder.glob("*/*.yaml")) if folder.is_dir() else iter(())
+    """The files below ``folder`` that may be included: those in its folders, but for sketches."""
+    return (each for each in folder.glob("*/*.yaml") if each.parent.name != SKETCHES)
 
 
 def long_steps(steps: list[Any]) -> list[Any]:

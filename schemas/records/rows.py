@@ -8,6 +8,9 @@ from agentmill.schemas.records.record import JsonObject, Record
 
 ChatRole = Literal["system", "user", "assistant", "tool"]
 
+ArgumentLoss = Literal["trained", "untrained", "only"]
+"""Whether the values of a call's arguments carry loss as the rest of the message does, none, or alone."""
+
 
 class MessageCall(Record):
     """A tool call of an assistant message; ``arguments`` is JSON text."""
@@ -18,7 +21,10 @@ class MessageCall(Record):
 
 
 class Message(Record):
-    """One chat message. ``train``: its text carries loss, times ``weight``; only assistant messages may."""
+    """One chat message. ``train``: its text carries loss, times ``weight``; only assistant messages may.
+
+    ``arguments`` says which part of a message with loss does: all of it, what is no value of an argument, or only that.
+    """
 
     role: ChatRole
     content: str | None = None
@@ -28,6 +34,7 @@ class Message(Record):
     name: str | None = None
     train: bool = False
     weight: float = 1.0
+    arguments: ArgumentLoss = "trained"
 
 
 class SampledTurn(Record):

@@ -16,6 +16,18 @@ class Lineage(Record):
     notes: JsonObject = {}
 
 
+CONTRAST = "contrast"
+"""The operator that makes twins of tasks, and the key of ``Lineage.notes`` under which it keeps what it made."""
+
+
+def contrast_of(lineage: Lineage | None) -> str | None:
+    """The kind of a twin, or the tools of an environment of twins; ``None`` for what ``contrast`` did not make."""
+    if lineage is None or lineage.operator != CONTRAST:
+        return None
+    made: str | None = lineage.notes.get(CONTRAST)
+    return made
+
+
 class AdmissionCheck(Record):
     """One check of an admission and what it found."""
 

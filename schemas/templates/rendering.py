@@ -16,7 +16,7 @@ import msgspec
 
 from agentmill.schemas.chat import decoded_json, to_template
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.records.rows import Message
+from agentmill.schemas.records.rows import ArgumentLoss, Message
 
 Render = Callable[[list[JsonObject], list[JsonObject] | None, bool], str]
 """``(messages, tools, add_generation_prompt) -> text``: a chat template at work."""
@@ -30,12 +30,28 @@ class TemplateError(ValueError):
     """A chat template under which a message cannot be trained as it would be generated, or that fails."""
 
 
+Ranges = tuple[tuple[int, int], ...]
+"""Starts and ends in a text, in characters."""
+
+
 class Segment(msgspec.Struct, frozen=True):
-    """A stretch of rendered text; tokenised by itself. ``train``: its tokens carry loss, times ``weight``."""
+    """A stretch of rendered text; tokenised by itself. ``train``: its tokens carry loss, times ``weight``.
+
+    ``values`` are the ranges of the values of arguments, where loss on these is not as on the rest.
+    """
 
     text: str
     train: bool
     weight: float = 1.0
+    arguments: ArgumentLoss = "trained"
+    values: Ranges = ()
+
+    def carries(self, start: int, end: int) -> bool:
+        """Whether the token with these characters carries loss; one with any character of a value belongs to it."""
+        if not self.train or self.arguments == "trained":
+            return self.train
+        inside = any(start < stop and first < end for first, stop in self.values)
+        return inside == (self.arguments == "only")
 
 
 @dataclass(frozen=True)
@@ -67,13 +83,14 @@ class Rendered:
     spans: dict[int, tuple[int, int]]
     verbatim: bool
 
-    def segments(self, messages: Sequence[Message]) -> list[Segment]:
-        """The text, cut into what is trained and what is not."""
+    def segments(self, messages: Sequence[Message], values: Mapping[int, Ranges] | None = None) -> list[Segment]:
+        """The text, cut into what is trained and what is not; ``values`` are those of arguments, by message."""
         result: list[Segment] = []
         done = 0
         for index, (start, end) in self.spans.items():
-            weight = messages[index].weight
-            result += [Segment(self.text[done:start], False), Segment(self.text[start:end], True, weight)]
+            message, ranges = messages[index], (values or {}).get(index, ())
+            trained = Segment(self.text[start:end], True, message.weight, message.arguments, ranges)
+            result += [Segment(self.text[done:start], False), trained]
             done = end
         result.append(Segment(self.text[done:], False))
         return [segment for segment in result if segment.text]

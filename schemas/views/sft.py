@@ -9,8 +9,9 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.schemas.annotation_names import LabelName
+from agentmill.schemas.chat import decoded_json
 from agentmill.schemas.config import Config
-from agentmill.schemas.records.rows import Message, SftRow
+from agentmill.schemas.records.rows import ArgumentLoss, Message, SftRow
 from agentmill.schemas.records.trajectory import Action, AnyItem, Trajectory
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.conversation import with_system
@@ -47,7 +48,7 @@ def sft_rows(
 
 def silenced(message: Message) -> Message:
     """The message without loss."""
-    return msgspec.structs.replace(message, train=False, weight=1.0)
+    return msgspec.structs.replace(message, train=False, weight=1.0, arguments="trained")
 
 
 class Sft(LossRule, Dialogue):
@@ -67,6 +68,10 @@ class Sft(LossRule, Dialogue):
     thoughts_as: Literal["text", "reasoning"] = Field(
         default="text", description="where these thoughts go: before the action in the message, or into its reasoning"
     )
+    arguments: ArgumentLoss = Field(
+        default="trained",
+        description="values of arguments of calls carry loss as the rest does, none (untrained), or alone (only)",
+    )
     prefix: Prefix | None = Field(
         default=None, description="texts `success` and `failure`, one of which is added to the system prompt (NAT)"
     )
@@ -77,15 +82,31 @@ class Sft(LossRule, Dialogue):
             raise ValueError(f"`thoughts_as: {self.thoughts_as}` needs `thoughts`, the labels to put in")
         return self
 
+    @model_validator(mode="after")
+    def _calls_by_the_template(self) -> Sft:
+        if self.arguments != "trained" and self.tool_format != "native":
+            raise ValueError(
+                f"`arguments: {self.arguments}` needs `tool_format: native`: in {self.tool_format} calls are plain text"
+            )
+        return self
+
     def make_rows(self, trajectory: Trajectory, annotations: Annotations) -> list[SftRow]:
         """The rows of one trajectory. Raises ``Unused`` if no message carries loss."""
         dialogue = self.dialogue(self._thinking(trajectory, annotations))
         if self.prefix is not None:
             dialogue = with_system(dialogue, self.prefix.text(trajectory, annotations))
-        messages = self.marked(dialogue, trajectory, annotations)
+        messages = [self._with_arguments(each) for each in self.marked(dialogue, trajectory, annotations)]
         rows = sft_rows(self, trajectory, messages, self.tools_column(trajectory), self.rows)
         # Compared with what was sampled: a conversation with other thoughts has no tokens.
         return with_tokens(rows, dialogue, trajectory)
+
+    def _with_arguments(self, message: Message) -> Message:
+        """The message, marked for ``arguments`` if it has any; without loss where only arguments have loss."""
+        if not message.train or self.arguments == "trained":
+            return message
+        if any(decoded_json(call.arguments) for call in message.tool_calls):
+            return msgspec.structs.replace(message, arguments=self.arguments)
+        return silenced(message) if self.arguments == "only" else message
 
     def _thinking(self, trajectory: Trajectory, annotations: Annotations) -> Trajectory:
         """The trajectory with the thoughts of ``thoughts`` in the place of its own."""

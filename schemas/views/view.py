@@ -15,7 +15,7 @@ from agentmill.schemas.records.rows import SftRow, UnpairedRow
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations, Key
 
-LATER = frozenset({"copied", "linearize", "thoughts", "thoughts_as"})
+LATER = frozenset({"arguments", "copied", "linearize", "thoughts", "thoughts_as"})
 """Parameters that views got after rows had been released: at their defaults they change no id of a row."""
 
 

@@ -67,7 +67,7 @@ def make(spec: EnvironmentSpec) -> Environment:
     """An environment of ``spec``. Raises ``UserError`` for an unknown family, ``EnvError`` for a broken spec."""
     if spec.family == DESCRIBED:
         raise EnvError(
-            f"the world {spec.name!r} is only described: episodes in it can be imagined, not played or replayed"
+            f"environment {spec.name!r} is only described: episodes in it can be imagined or simulated, not replayed"
         )
     family: Family = ENVIRONMENTS.load(spec.family)
     return family(spec)

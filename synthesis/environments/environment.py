@@ -6,7 +6,7 @@ checked.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import jsonschema
 from referencing.jsonschema import EMPTY_REGISTRY
@@ -116,11 +116,16 @@ def misfit(call: ApiAction, tool: Tool) -> str | None:
     """
     if call.raw_arguments is not None:
         return "the arguments must be a JSON object"
+    return misfit_value(call.kwargs, tool.parameters)
+
+
+def misfit_value(value: Any, schema: JsonObject) -> str | None:
+    """Where ``value`` does not fit a JSON Schema; ``None`` if it does, or if the schema is none."""
     try:
-        jsonschema.Draft202012Validator(tool.parameters, registry=EMPTY_REGISTRY).validate(call.kwargs)
+        jsonschema.Draft202012Validator(schema, registry=EMPTY_REGISTRY).validate(value)
     except jsonschema.ValidationError as error:
         return str(error.message)
-    except Exception:  # noqa: BLE001  whatever a foreign schema may provoke: it says nothing of the call
+    except Exception:  # noqa: BLE001  whatever a foreign schema may provoke: it says nothing of the value
         return None
     return None
 

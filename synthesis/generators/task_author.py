@@ -121,7 +121,7 @@ class TaskAuthor:
 
         def read(text: str, repairs: int) -> tuple[Task | None, str]:
             try:
-                draft = form.task(_object(text), task_id, self._lineage(brief, seed, repairs))
+                draft = form.task(json_object(text), task_id, self._lineage(brief, seed, repairs))
             except Unwritten as error:
                 return None, f"- {error}"
             task, fault = self._judged(draft, spec)
@@ -155,7 +155,7 @@ class TaskAuthor:
         return msgspec.structs.replace(task, structure_digest=task_digest(task, spec)), ""
 
 
-def _object(text: str) -> JsonObject:
+def json_object(text: str) -> JsonObject:
     """The JSON object in an answer. Raises ``Unwritten``."""
     found = read_object(text)
     if found is None:

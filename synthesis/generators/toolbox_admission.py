@@ -88,12 +88,12 @@ def _ungrounded(environment: Environment, task: Task, gold: Sequence[ApiAction])
     """Arguments of the solution that neither the user nor an answer before said."""
     toolbox = read_toolbox(environment.spec.source)
     tools = {tool.name: tool for tool in toolbox.tools}
-    searched = [task.instruction, *(str(slot["text"]) for slot in _slots(task))]
+    searched = [task.instruction, *(str(slot["text"]) for slot in slots_of(task))]
     environment.reset(task, 0)
     for action in gold:
         for parameter in tools[action.function].parameters if action.function in tools else ():
             value = str(action.kwargs[parameter.name])
-            if not any(_contains(text, value) for text in searched):
+            if not any(contains_value(text, value) for text in searched):
                 yield f"{action.function}: nobody said {parameter.name} = {value}"
         searched.append(str(getattr(environment.step(action).observation, "content", "")))
 
@@ -200,12 +200,14 @@ def _finish(text: str) -> ApiAction:
     return ApiAction(function=FINISH, kwargs={"answer": text})
 
 
-def _slots(task: Task) -> list[JsonObject]:
+def slots_of(task: Task) -> list[JsonObject]:
+    """The values that the user of a task gives, as objects with ``label`` and ``text``."""
     request = task.initial_state.get("request", {})
     return [dict(slot) for slot in request.get("slots", {}).values()] if isinstance(request, dict) else []
 
 
-def _contains(text: str, value: str) -> bool:
+def contains_value(text: str, value: str) -> bool:
+    """Whether ``value`` is in ``text``, and no letter or digit next to it."""
     start = text.find(value)
     while start >= 0:
         around = text[start - 1 : start] + text[start + len(value) : start + len(value) + 1]

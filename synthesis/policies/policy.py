@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Protocol
 
 import msgspec
@@ -25,7 +25,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     ``episode_id`` is the same for all turns of an episode: a policy with several servers sends them to the same one,
     whose prefix cache then holds the turns before. Without ``tools`` the agent is to write a command as text;
     ``tool_format`` is how it is shown tools, its calls and their results, and writes calls itself. With
-    ``answer_schema``, a JSON Schema, the turn is to be one JSON object that fits it.
+    ``answer_schema``, a JSON Schema, the turn is to be one JSON object that fits it. ``stand_in`` is the answer of an
+    expert that is asked in the place of a model which plays the environment.
     """
 
     episode_id: str
@@ -37,6 +38,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     choices: list[str] | None = None
     answer_schema: JsonObject | None = None
     environment: Environment | None = None
+    stand_in: Callable[[], str] | None = None
 
 
 class Turn(Record):

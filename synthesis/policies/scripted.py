@@ -55,9 +55,14 @@ class ExpertPolicy:
         self.spending = None
 
     async def act(self, conversation: Conversation) -> Turn:
-        """One action of a good plan. Raises ``PolicyError`` (``no_plan``) where the environment knows none."""
+        """One action of a good plan. Raises ``PolicyError`` (``no_plan``) where the environment knows none.
+
+        Where it is asked to play an environment, the answer of the real one.
+        """
         environment = conversation.environment
         rate: float | None = self.sampling.get(MISTAKES)
+        if conversation.stand_in is not None and not (rate and draws_mistake(rate, conversation.seed)):
+            return Turn(actions=[MessageAction(content=conversation.stand_in())])
         if environment is None:
             if rate is not None and not conversation.tools:
                 return Turn(actions=[MessageAction(content=stand_in_text(conversation))])

@@ -15,7 +15,7 @@ from agentmill.schemas.chat import shown
 from agentmill.schemas.dialects.tool_text import SCAFFOLD_FORMATS
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.task import CONTRAST, Task, contrast_of
 from agentmill.schemas.records.trajectory import (
     Action,
     AnyAction,
@@ -39,9 +39,11 @@ from agentmill.synthesis.rollouts.step import carry_out, environment_at_fault, w
 def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> Trajectory:
     """What was played until ``reason`` cut it short, or the environment ended it; its status is that of ``check``.
 
-    Without a check nothing is known of how well it went: no reward, and the status ``unknown``.
+    Without a check nothing is known of how well it went: no reward, and the status ``unknown``. ``extra.contrast`` is
+    the kind of a task that ``contrast`` made, so that conditions can ask for it.
     """
     plan = episode.plan
+    kind = contrast_of(plan.task.lineage)
     return Trajectory(
         trajectory_id=plan.trajectory_id,
         content=episode.content,
@@ -62,7 +64,7 @@ def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> 
         generation=generation_of(plan, episode.policy),
         usage=episode.usage,
         split=plan.task.split,
-        extra=plan.extra,
+        extra=plan.extra if kind is None else {**plan.extra, CONTRAST: kind},
     )
 
 

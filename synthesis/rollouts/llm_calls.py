@@ -83,6 +83,11 @@ async def words_if_any(
     return None, usage
 
 
+def text_of(turn: Turn) -> str:
+    """What a turn says in words."""
+    return "\n".join(action.content for action in turn.actions if isinstance(action, MessageAction))
+
+
 def total(left: Usage, right: Usage) -> Usage:
     """Both together, field by field; what neither reports stays ``None``."""
     values = {}

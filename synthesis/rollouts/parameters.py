@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -29,6 +29,9 @@ class EpisodeParameters(Config):
     ``constrain: admissible`` lets the agent choose among legal commands only, so that skill is measured apart from
     format. For ``context``, see ``agentmill.synthesis.rollouts.context_management``.
     """
+
+    episode_type: ClassVar[type[Episode]] = Episode
+    """How the turns of an episode are played."""
 
     scaffold: ScaffoldName = Field(
         default="text",
@@ -132,7 +135,7 @@ class EpisodeParameters(Config):
         noting = self.context == "notes"
         writer = exploration.policies.get(SUMMARIZER) or (exploration.policies[ACTOR] if noting else None)
         asked_by = "notes" if noting else "summarizer"
-        return Episode(
+        return self.episode_type(
             plan,
             environment,
             exploration.policies[ACTOR],

@@ -32,6 +32,9 @@ class Retrieval(Config):
     held_out: bool = Field(
         default=True, description="never a run of the task itself, or of its instruction where a run names no task"
     )
+    same_environment: bool = Field(
+        default=False, description="only runs in the environment of the task, which have its tools"
+    )
 
     def serves(self, run: Trajectory) -> bool:
         """Whether a run holds what is to be recalled."""
@@ -49,6 +52,7 @@ class Card(Record):
     trajectory_id: str
     task: TaskName
     words: frozenset[str]
+    environment_id: str | None = None
 
 
 class Library:
@@ -71,7 +75,7 @@ class Library:
     def holds(self, task: Task, retrieval: Retrieval) -> bool:
         """Whether there is any run to recall for a task; it ranks none."""
         without = _held_out(task, retrieval)
-        return any(card.task not in without for card in self._cards)
+        return any(card.task not in without and _fits(card, task, retrieval) for card in self._cards)
 
     def get(self, trajectory_id: str) -> Trajectory:
         """A run that was found."""
@@ -101,7 +105,7 @@ def _taken(ranked: Iterable[Card], task: Task, retrieval: Retrieval, one_per_tas
     taken: list[str] = []
     tasks = _held_out(task, retrieval)
     for card in ranked:
-        if card.task in tasks:
+        if card.task in tasks or not _fits(card, task, retrieval):
             continue
         taken.append(card.trajectory_id)
         if len(taken) == retrieval.shots:
@@ -109,6 +113,11 @@ def _taken(ranked: Iterable[Card], task: Task, retrieval: Retrieval, one_per_tas
         if one_per_task:
             tasks.add(card.task)
     return taken
+
+
+def _fits(card: Card, task: Task, retrieval: Retrieval) -> bool:
+    """Whether a run is in an environment that may be shown."""
+    return not retrieval.same_environment or card.environment_id == task.environment_id
 
 
 def _held_out(task: Task, retrieval: Retrieval) -> set[TaskName]:
@@ -122,7 +131,12 @@ def _named(task_id: str | None, question: str) -> TaskName:
 def card_of(run: Trajectory) -> Card:
     """The card of a run."""
     question = instruction_of(run)
-    return Card(trajectory_id=run.trajectory_id, task=_named(run.task_id, question), words=words_of(question))
+    return Card(
+        trajectory_id=run.trajectory_id,
+        task=_named(run.task_id, question),
+        words=words_of(question),
+        environment_id=run.environment_id,
+    )
 
 
 def instruction_of(run: Trajectory) -> str:

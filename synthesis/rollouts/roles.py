@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -10,12 +11,15 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.schemas.config import Config
+from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import TextObservation
 from agentmill.schemas.views.roles import Perspective, Sees, perceived
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.policies.policy import Conversation, Policy, Turn
 from agentmill.synthesis.prompts import prompt
-from agentmill.synthesis.rollouts.llm_calls import total
+from agentmill.synthesis.rollouts.llm_calls import all_of, text_of, total
 from agentmill.synthesis.rollouts.scaffold import Frame
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
@@ -51,6 +55,12 @@ class Role(Config):
     person: bool = Field(
         default=False, description="it plays a person: synthetic, its messages are shown without its name"
     )
+    personas: list[Annotated[str, Field(min_length=1)]] = Field(
+        default=[], description="who it may be, in words; one of them is drawn for each episode by its seed"
+    )
+    best_of: int = Field(
+        default=1, ge=1, description="drafts of each of its messages, of which the same model chooses one"
+    )
     stop: str | None = Field(default=None, min_length=1, description="a message of it with this text ends the episode")
     veto: str | None = Field(
         default=None,
@@ -70,20 +80,27 @@ class Role(Config):
             raise ValueError("`max_actions` and `pass_on_error` go with `acts: true`")
         if self.veto is not None and (self.acts or self.person or self.stop or self.sees != "all"):
             raise ValueError("who has a `veto` needs `sees: all`, and neither acts nor is a person nor has a `stop`")
+        if self.best_of > 1 and (self.acts or self.veto is not None):
+            raise ValueError("`best_of` is for who only speaks, neither acts nor has a `veto`")
         if self.person and self.prompt is None and self.stop is None:
             raise ValueError("a `person` needs a `stop`, the text by which it ends, for example '###STOP###'")
         if self.knows is not None and self.knows.partition(".")[0] not in PLACES:
             raise ValueError(f"`knows: {self.knows}` is no place in a task; expected goal.NAME or initial_state.NAME")
         return self
 
-    def perspective(self, others: Sequence[Role], frame: Frame, rules: str, task: Task, policy: Policy) -> Perspective:
-        """Its prompt in an episode of ``task``. Raises ``NotInTask``."""
+    def perspective(
+        self, others: Sequence[Role], frame: Frame, rules: str, task: Task, policy: Policy, seed: int
+    ) -> Perspective:
+        """Its prompt in an episode of ``task`` with this ``seed``. Raises ``NotInTask``."""
         listeners = [each.name for each in others if each.veto is None]
         knows = self.knowledge(task)
         text = self.prompt or self._shipped(listeners)
         if self.knows is not None and "{knows}" not in text:
             text = f"{text}\n\n{prompt('multi_agent_knows')}"
+        if self.personas and "{persona}" not in text:
+            text = f"{text}\n\n{prompt('multi_agent_persona')}"
         fields = {
+            "{persona}": self._persona(seed),
             "{frame}": frame.system_prompt,
             "{rules}": rules,
             "{name}": self.name,
@@ -109,6 +126,10 @@ class Role(Config):
         """What only this agent knows in ``task``. Raises ``NotInTask``."""
         return "" if self.knows is None else _at(task, self.knows)
 
+    def _persona(self, seed: int) -> str:
+        chance = random.Random(derive_seed(seed, "persona", self.name))
+        return chance.choice(self.personas) if self.personas else ""
+
     def _shipped(self, listeners: Sequence[str]) -> str:
         if self.acts:
             return prompt("multi_agent_acting") if listeners else "{frame}"
@@ -119,11 +140,14 @@ class Role(Config):
 class Part:
     """A policy in a role: it sees what this role sees, its turns bear the role's name, and what it costs is counted."""
 
-    def __init__(self, name: str, policy: Policy, roles: Mapping[str, Perspective]) -> None:
+    def __init__(self, role: Role, policy: Policy, roles: Mapping[str, Perspective]) -> None:
         self.name, self.model, self.revision = policy.name, policy.model, policy.revision
         self.sampling, self.spending = policy.sampling, policy.spending
-        self.perspective = roles[name]
-        self._agent = name
+        self.perspective = roles[role.name]
+        self.undecided = 0
+        """Messages for which the choice among the drafts could not be read, so that the first one was taken."""
+        self._agent = role.name
+        self._best_of = role.best_of
         self._policy = policy
         self._roles = roles
 
@@ -131,22 +155,60 @@ class Part:
         """The policy's turn in this role."""
         me = self._roles[self._agent]
         items, _ = perceived(self._agent, self._roles, conversation.content)
-        turn = await self._policy.act(
-            msgspec.structs.replace(
-                conversation,
-                system_prompt=me.system_prompt,
-                content=tuple(items),
-                tools=conversation.tools if me.acts else [],
-                choices=conversation.choices if me.acts else None,
-            )
+        asked = msgspec.structs.replace(
+            conversation,
+            system_prompt=me.system_prompt,
+            content=tuple(items),
+            tools=conversation.tools if me.acts else [],
+            choices=conversation.choices if me.acts else None,
         )
-        seen = self.perspective
-        self.perspective = msgspec.structs.replace(seen, calls=seen.calls + 1, usage=total(seen.usage, turn.usage))
+        turn = await (self._ask(asked) if self._best_of == 1 else self._best(asked))
         marked = [msgspec.structs.replace(each, agent=self._agent, synthetic=me.person) for each in turn.actions]
         return msgspec.structs.replace(turn, actions=marked)
 
+    async def _ask(self, conversation: Conversation) -> Turn:
+        """A turn of the policy, which is counted."""
+        turn = await self._policy.act(conversation)
+        seen = self.perspective
+        self.perspective = msgspec.structs.replace(seen, calls=seen.calls + 1, usage=total(seen.usage, turn.usage))
+        return turn
+
+    async def _best(self, conversation: Conversation) -> Turn:
+        """The best of several drafts, as the policy itself finds (best-of-n with self-critique, APIGen-MT)."""
+        seeds = [derive_seed(conversation.seed, "draft", n) for n in range(self._best_of)]
+        drafts = await all_of([self._ask(msgspec.structs.replace(conversation, seed=seed)) for seed in seeds])
+        written = "\n\n".join(f"{n}. {text_of(draft)}" for n, draft in enumerate(drafts, 1))
+        last = max((item.turn for item in conversation.content), default=0)
+        question = prompt("multi_agent_drafts").replace("{drafts}", written)
+        judged = await self._ask(
+            msgspec.structs.replace(
+                conversation,
+                content=(*conversation.content, TextObservation(content=question, source="user", turn=last)),
+                seed=derive_seed(conversation.seed, "choice"),
+                answer_schema=_choice_schema(len(drafts)),
+            )
+        )
+        found = re.search(r'"best"\s*:\s*(\d+)', text_of(judged))
+        best = int(found[1]) if found else 0
+        if not 1 <= best <= len(drafts):
+            self.undecided, best = self.undecided + 1, 1
+        spent = judged.usage
+        for draft in drafts:
+            spent = total(spent, draft.usage)
+        return msgspec.structs.replace(drafts[best - 1], usage=spent)
+
     async def close(self) -> None:
         """The policy is closed by who made it."""
+
+
+def _choice_schema(drafts: int) -> JsonObject:
+    best = {"type": "integer", "minimum": 1, "maximum": drafts}
+    return {
+        "type": "object",
+        "properties": {"critique": {"type": "string"}, "best": best},
+        "required": ["critique", "best"],
+        "additionalProperties": False,
+    }
 
 
 def _at(task: Task, place: str) -> str:

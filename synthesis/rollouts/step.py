@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, ApiAction, TextObservation
+from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, ApiAction, TextObservation, Trajectory
 from agentmill.synthesis.environments.environment import EnvError, Environment, Transition
 
 
@@ -92,6 +92,9 @@ async def within(timeout_s: float, work: Awaitable[T], refused_s: Callable[[], f
 
 ACTOR = "actor"
 
+SIMULATED = "simulate"
+"""The strategy of trajectories in an environment that a model played: there is no real state to return to."""
+
 
 class ReplayDiverged(EnvError):
     """The recorded actions do not lead where they led before."""
@@ -108,6 +111,11 @@ def imagined(item: AnyItem) -> bool:
     """Whether it is an answer of the environment that a model made up."""
     made_up = not isinstance(item, Action) and item.synthetic and item.turn > 0
     return made_up and item.context_operation in (None, "copied")
+
+
+def simulated(trajectory: Trajectory) -> bool:
+    """Whether a model played the environment, turn by turn."""
+    return trajectory.generation is not None and trajectory.generation.strategy == SIMULATED
 
 
 def replay(environment: Environment, content: Sequence[AnyItem]) -> None:

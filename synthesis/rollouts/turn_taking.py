@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from agentmill.schemas.dialects.tool_text import SCAFFOLD_FORMATS
-from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, TextObservation
 from agentmill.schemas.views.conversation import PROPOSER
 from agentmill.schemas.views.roles import SPEAKER, addressee
 from agentmill.synthesis.policies.policy import PolicyError, Turn
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.episode import Episode
+from agentmill.synthesis.rollouts.llm_calls import text_of
 from agentmill.synthesis.rollouts.roles import Part, Role
 from agentmill.synthesis.rollouts.scaffold import read
 from agentmill.synthesis.rollouts.step import ACTOR
@@ -159,8 +160,3 @@ class TurnTaking:
 def contains_word(turn: Turn, word: str) -> bool:
     """Whether a turn has ``word`` in its words, and not as a part of a longer one."""
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text_of(turn)) is not None
-
-
-def text_of(turn: Turn) -> str:
-    """What a turn says in words."""
-    return "\n".join(action.content for action in turn.actions if isinstance(action, MessageAction))

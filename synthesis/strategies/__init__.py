@@ -19,6 +19,7 @@ STRATEGIES: Registry[type[EpisodeParameters]] = Registry(
         "multi_agent": "agentmill.synthesis.strategies.multi_agent:MultiAgent",
         "revise": "agentmill.synthesis.strategies.revise:Revise",
         "sample": "agentmill.synthesis.strategies.sample:Sample",
+        "simulate": "agentmill.synthesis.strategies.simulated_episodes:Simulate",
         "tree_search": "agentmill.synthesis.strategies.tree_search:TreeSearch",
     },
     group="strategies",

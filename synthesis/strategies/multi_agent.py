@@ -29,6 +29,9 @@ from agentmill.synthesis.rollouts.step import ACTOR
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.rollouts.turn_taking import TurnTaking
 
+UNDECIDED = "undecided_drafts"
+"""In ``extra``, and of metrics: choices among drafts that could not be read, so that the first draft was taken."""
+
 
 class MultiAgent(Attempts):
     """``k`` episodes of a task by the agents of ``roles``; whose turn it is,
@@ -64,7 +67,7 @@ class MultiAgent(Attempts):
         environment = exploration.make_environment()
         try:
             opening = begin(plan, environment)
-            parts = self._parts(exploration, environment)
+            parts = self._parts(exploration, environment, plan.seed)
             episode = self.episode(plan, environment, exploration, opening)
             turns = TurnTaking(episode, self.roles, parts, self.max_messages, self.max_vetoes)
             played = await run_episode(episode, turns.play())
@@ -72,14 +75,14 @@ class MultiAgent(Attempts):
         finally:
             environment.close()
 
-    def _parts(self, exploration: Exploration, environment: Environment) -> dict[str, Part]:
+    def _parts(self, exploration: Exploration, environment: Environment, seed: int) -> dict[str, Part]:
         """The policies as they play their roles. Raises ``NotInTask``."""
         around, policies, seen = frame(self.scaffold, environment), self._policies(exploration), {}
         for role in self.roles:
             others = [each for each in self.roles if each is not role]
             policy = policies[role.name]
-            seen[role.name] = role.perspective(others, around, environment.rules, exploration.task, policy)
-        return {name: Part(name, policies[name], seen) for name in seen}
+            seen[role.name] = role.perspective(others, around, environment.rules, exploration.task, policy, seed)
+        return {role.name: Part(role, policies[role.name], seen) for role in self.roles}
 
     def _policies(self, exploration: Exploration) -> dict[str, Policy]:
         """Who plays which role: a policy of this name, or else the actor's."""
@@ -102,4 +105,6 @@ class MultiAgent(Attempts):
 def _roles_of(parts: dict[str, Part], ended_by: str | None) -> dict[str, Any]:
     """What the trajectory says of its agents apart from their messages."""
     roles = {name: msgspec.to_builtins(part.perspective) for name, part in parts.items()}
-    return {"roles": roles, **({} if ended_by is None else {"ended_by": ended_by})}
+    undecided = sum(part.undecided for part in parts.values())
+    ended = {} if ended_by is None else {"ended_by": ended_by}
+    return {"roles": roles, **ended, **({UNDECIDED: undecided} if undecided else {})}

@@ -16,7 +16,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.rollouts.scaffold import CLOSED_BOOK
-from agentmill.synthesis.rollouts.step import divergence, environment_at_fault
+from agentmill.synthesis.rollouts.step import divergence, environment_at_fault, simulated
 from agentmill.synthesis.verifiers.verifier import Need, Verifier
 
 
@@ -32,13 +32,16 @@ class CheckOutcome(Verifier):
     ) -> Verdict:
         """``score`` is the share of the goal met; ``passed`` that all of it is.
 
-        ``unscored`` without an environment, for a trajectory that does not say how it was made, and for an answer
-        without tools, which the environment never got; ``error`` where the replay comes to another state than the one
-        recorded. Raises ``EnvError`` if the environment breaks.
+        ``unscored`` without an environment, for a trajectory that does not say how it was made, for an answer without
+        tools, which the environment never got, and (``no_real_state``) where a model played the environment;
+        ``error`` where the replay comes to another state than the one recorded. Raises ``EnvError`` if the environment
+        breaks.
         """
         verdict = Verdict(
             trajectory_id=trajectory.trajectory_id, name=self.name, status="unscored", judge="environment"
         )
+        if simulated(trajectory):
+            return msgspec.structs.replace(verdict, reason="no_real_state")
         if task is None or environment is None:
             return msgspec.structs.replace(verdict, reason="no_environment")
         if trajectory.generation is None:

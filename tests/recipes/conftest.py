@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from agentmill.schemas.records.rows import Message, SftRow
 from tests.pipelines.cli.tables import agentmill
-from tests.pipelines.engine.stages import write_table
+from tests.recipes.data_half import write_general_rows
 
 
 @pytest.fixture(autouse=True)
 def general_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """``data/general_rows`` in the working directory: 40 conversations without an environment."""
     monkeypatch.chdir(tmp_path)
-    messages = [Message(role="user", content="Hello."), Message(role="assistant", content="Hello!", train=True)]
-    made = [
-        SftRow(row_id=f"g{n:02}", trajectory_id=f"general{n:02}", view="sft", view_parameters={}, messages=messages)
-        for n in range(40)
-    ]
-    write_table(tmp_path / "data/general_rows", [made], SftRow)
-    return tmp_path / "data/general_rows"
+    return write_general_rows(tmp_path / "data/general_rows")
+
+
+@pytest.fixture
+def files_of_users(general_rows: Path) -> Path:
+    """The folder ``data`` with the files that sketches name: conversations, articles and texts."""
+    line = {
+        "id": "a",
+        "title": "A",
+        "text": "Some text.",
+        "messages": [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello!"}],
+    }
+    for name in ("agent", "web", "code", "tools", "articles", "texts"):
+        (general_rows.parent / f"{name}.jsonl").write_text(json.dumps(line), encoding="utf-8")
+    return general_rows.parent
 
 
 @pytest.fixture(scope="session")

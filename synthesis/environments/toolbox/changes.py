@@ -113,22 +113,28 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """The keys of ``spec.parameters``.
 
     ``hints`` tells with a refusal what would help; ``milestones`` rewards progress with the change of the score;
-    ``faults`` is the share of calls that fail the first time, by no fault of the agent; ``user`` can be asked.
+    ``faults`` is the share of calls that fail the first time, by no fault of the agent; ``user`` can be asked;
+    ``decline`` lets the agent end without doing what is asked.
     """
 
     hints: bool = False
     milestones: bool = False
     faults: float = 0.0
     user: bool = False
+    decline: bool = False
 
 
 class State(msgspec.Struct, frozen=True):
-    """All of a state but the rows. ``failed`` are calls that failed by a fault, ``asked`` slots that the user gave."""
+    """All of a state but the rows. ``failed`` are calls that failed by a fault, ``asked`` slots that the user gave.
+
+    Who declines has answered nothing; the reason is in ``declined``, which no other state has.
+    """
 
     answer: str | None = None
     violations: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
+    declined: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,8 +2,8 @@
 
 ``spec.source`` is the toolbox (``agentmill.synthesis.environments.toolbox.toolbox``), ``spec.parameters`` what wrappers
 switched on. ``task.initial_state["request"]`` is what the user wants, ``task.goal`` what must be the case in the end.
-Calls are answered with rows as JSON. ``finish`` ends the episode and holds the answer to the user; the reward then is 1
-if the task is done. Without wrappers nothing depends on the seed.
+Calls are answered with rows as JSON. ``finish`` ends the episode and holds the answer to the user, ``decline`` ends it
+where nothing should be done; the reward then is 1 if the task is done. Without wrappers nothing depends on the seed.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from agentmill.synthesis.environments.toolbox.examples import EXAMPLES
 from agentmill.synthesis.environments.toolbox.goal import Goal, Outcome, judge
 from agentmill.synthesis.environments.toolbox.toolbox import (
     ASK_USER,
+    DECLINE,
     FINISH,
     Tool,
     Toolbox,
@@ -45,9 +46,11 @@ from agentmill.synthesis.environments.toolbox.toolbox import (
     Value,
     read_toolbox,
 )
-from agentmill.synthesis.environments.toolbox.user import Request, built_in, fill, reply, rules
+from agentmill.synthesis.environments.toolbox.user import REASONS, Request, built_in, fill, reply, rules
 
 FAULT = "The service did not answer in time and did nothing. Try the same call again."
+
+_OVER = "The conversation is over."
 
 _CALLS_TRIED = 8
 """How many calls of one tool are looked at for a list of legal ones."""
@@ -146,15 +149,18 @@ class ToolboxEnvironment:
         instruction = self._current_task().instruction
         state = self._state
         found = changes(self.toolbox, self._start, self.database.contents())
-        return judge(self._goal, Outcome(found, state.answer, state.violations, state.asked), instruction)
+        outcome = Outcome(found, state.answer, state.violations, state.asked, state.declined or "")
+        return judge(self._goal, outcome, instruction)
 
     def admissible(self) -> list[ApiAction]:
-        """Legal calls: of each tool a few, with values that are in the tables, and ending without an answer."""
+        """Legal calls: of each tool a few, with values that are in the tables, and each end without an answer."""
         self._current_task()
         if self._state.answer is not None:
             return []
         calls = [call for tool in self.toolbox.tools for call in self._legal(tool)]
-        return [*calls, ApiAction(function=FINISH, kwargs={"answer": ""})]
+        reasons = REASONS if self._settings.decline else ()
+        declining = [ApiAction(function=DECLINE, kwargs={"reason": reason}) for reason in reasons]
+        return [*calls, ApiAction(function=FINISH, kwargs={"answer": ""}), *declining]
 
     def command(self, action: ApiAction) -> str:
         """The call as text. Raises ``ValueError`` for a tool that does not exist."""
@@ -233,7 +239,13 @@ class ToolboxEnvironment:
         """What is answered. Raises ``Unfit``, ``Unmet``."""
         if call.function == FINISH:
             self._state = msgspec.structs.replace(self._state, answer=only_text(call, "answer"))
-            return "The conversation is over."
+            return _OVER
+        if call.function == DECLINE and self._settings.decline:
+            reason = only_text(call, "reason")
+            if reason not in REASONS:
+                raise Unfit(f"{DECLINE}: the argument 'reason' must be one of {', '.join(REASONS)}.")
+            self._state = msgspec.structs.replace(self._state, answer="", declined=reason)
+            return _OVER
         if call.function == ASK_USER and self._settings.user:
             reply_text, shown = reply(self._request, only_text(call, "question"))
             asked = tuple(sorted({*self._state.asked, *shown}))

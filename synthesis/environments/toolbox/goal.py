@@ -37,7 +37,7 @@ class Goal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """``states`` are alternatives; ``forbidden`` are tools not to be used, ``asked`` what must be asked for.
 
     ``user`` is the whole request where a person tells it, in place of the tool ``ask_user``: the agent of such a task
-    hears of it in words only.
+    hears of it in words only. ``decline`` is the reason with which the agent must decline, in place of an answer.
     """
 
     states: tuple[Changes, ...] = (Changes(),)
@@ -45,15 +45,17 @@ class Goal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     forbidden: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
     user: str = ""
+    decline: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What an episode came to: ``answer`` is ``None`` until it is finished."""
+    """What an episode came to: ``answer`` is ``None`` until it is finished, ``declined`` the reason of who declined."""
 
     changes: Changes
     answer: str | None
     violations: Sequence[str]
     asked: Sequence[str]
+    declined: str = ""
 
 
 def judge(goal: Goal, outcome: Outcome, instruction: str) -> Check:
@@ -106,7 +108,7 @@ def numbers(text: str) -> set[float]:
 
 
 def _wanted(goal: Goal, state: Changes) -> set[str]:
-    facts = set(state.facts()) | {_FINISHED}
+    facts = set(state.facts()) | {_FINISHED} | _declined(goal.decline)
     return facts | {f"answer {answer.value}" for answer in goal.answers} | {f"asked {name}" for name in goal.asked}
 
 
@@ -122,7 +124,11 @@ def _done(goal: Goal, state: Changes, outcome: Outcome, instruction: str) -> set
         if behind is not None and tells(outcome.answer, answer, known, others):
             answered.add(f"answer {answer.value}")
             place = behind
-    return facts | answered | {_FINISHED}
+    return facts | answered | {_FINISHED} | _declined(outcome.declined)
+
+
+def _declined(reason: str) -> set[str]:
+    return {f"declined {reason}"} if reason else set()
 
 
 def _behind(text: str, value: int | str, start: int) -> int | None:

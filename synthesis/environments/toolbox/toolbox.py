@@ -18,7 +18,8 @@ Rows = dict[str, list[tuple[Value, ...]]]
 
 FINISH = "finish"
 ASK_USER = "ask_user"
-BUILT_IN = (FINISH, ASK_USER)
+DECLINE = "decline"
+BUILT_IN = (FINISH, ASK_USER, DECLINE)
 NEW_ID = "new_id"
 """The parameter under which the key of the row that a call inserted first is known to what follows in that call."""
 

@@ -13,10 +13,17 @@ import msgspec
 from agentmill.schemas.records.trajectory import Tool as Schema
 from agentmill.synthesis.environments.toolbox.calls import function
 from agentmill.synthesis.environments.toolbox.changes import Settings
-from agentmill.synthesis.environments.toolbox.toolbox import ASK_USER, FINISH, Toolbox
+from agentmill.synthesis.environments.toolbox.toolbox import ASK_USER, DECLINE, FINISH, Toolbox
 
 MAX_ASKED = 2
 """How many things a question may ask for; who asks for everything gets nothing."""
+
+REASONS = {
+    "no_tool": "no tool here serves the request",
+    "harmful": "it would do harm to somebody",
+    "nothing_to_do": "nothing is asked for",
+}
+"""The reasons for which a request may be declined, and what each of them means."""
 
 
 class Slot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,16 +34,20 @@ class Slot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``template`` holds ``{name}`` for each of ``slots``; those ``hidden`` the user does not say unasked."""
+    """``template`` holds ``{name}`` for each of ``slots``; those ``hidden`` the user does not say unasked.
+
+    ``gap`` is what a hidden one is replaced by.
+    """
 
     template: str
     slots: dict[str, Slot] = {}
     hidden: tuple[str, ...] = ()
+    gap: str = "(ask me for the {label})"
 
     def text(self) -> str:
         """The request as the user says it."""
         reply_text = {
-            name: f"(ask me for the {slot.label})" if name in self.hidden else slot.text
+            name: fill(self.gap, {"label": slot.label}) if name in self.hidden else slot.text
             for name, slot in self.slots.items()
         }
         return fill(self.template, reply_text)
@@ -91,6 +102,11 @@ def built_in(settings: Settings) -> list[Schema]:
     if settings.user:
         question = {"type": "string", "description": "which detail of the request you need"}
         tools.append(function(ASK_USER, "Asks the user for a detail.", {"question": question}))
+    if settings.decline:
+        meanings = "; ".join(f"{name}: {meaning}" for name, meaning in REASONS.items())
+        reason = {"type": "string", "enum": list(REASONS), "description": meanings}
+        text = "Ends the conversation without doing what is asked, where that is right."
+        tools.append(function(DECLINE, text, {"reason": reason}))
     return tools
 
 

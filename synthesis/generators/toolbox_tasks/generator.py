@@ -7,7 +7,7 @@ operation more, an easier one a list without its end.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
 
 import msgspec
@@ -23,7 +23,7 @@ from agentmill.synthesis.environments.toolbox.goal import Answer, Goal, numbers,
 from agentmill.synthesis.environments.toolbox.toolbox import FINISH
 from agentmill.synthesis.environments.toolbox.user import Request, Slot
 from agentmill.synthesis.generators.generator import GenerationError, different_tasks
-from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import LiveToolbox, plain, read_toolbox, shape
+from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import Call, LiveToolbox, plain, read_toolbox, shape
 from agentmill.synthesis.generators.toolbox_tasks.operation import LOOK_UP, Operation, OperationSampler
 
 TRIES = 8
@@ -156,14 +156,20 @@ def draw_operations(live: LiveToolbox, plan: Plan, length: int | None = None) ->
     return operations
 
 
-def solution(operations: list[Operation]) -> list[AnyAction]:
-    """All calls in order, without what was looked up before, and the answer at the end."""
-    calls: list[AnyAction] = []
+def calls_of(operations: Sequence[Operation]) -> list[Call]:
+    """All calls in order, without what was looked up before."""
+    calls: list[Call] = []
     for operation in operations:
         for call in operation.calls:
             # A look-up need not be repeated, a change may be wanted twice.
-            if call.tool.writes or call.action not in calls:
-                calls.append(call.action)
+            if call.tool.writes or call.action not in [each.action for each in calls]:
+                calls.append(call)
+    return calls
+
+
+def solution(operations: Sequence[Operation]) -> list[AnyAction]:
+    """The calls, and the answer at the end."""
+    calls = [call.action for call in calls_of(operations)]
     by_key = [f"{each.label}: {each.answer.value}" for each in operations if each.answer is not None]
     return [*calls, ApiAction(function=FINISH, kwargs={"answer": "; ".join(by_key)})]
 

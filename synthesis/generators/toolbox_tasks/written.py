@@ -23,7 +23,9 @@ from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import Call, Live
 from agentmill.synthesis.generators.toolbox_tasks.operation import rivals_of
 from agentmill.synthesis.prompts import prompt
 
-_TEXT: JsonObject = {"type": "string"}
+TEXT: JsonObject = {"type": "string"}
+"""The schema of a text."""
+
 _VALUE: JsonObject = {"type": ["integer", "string"]}
 
 
@@ -49,7 +51,7 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answers: list[int | str]
 
 
-def _closed(**properties: JsonObject) -> JsonObject:
+def closed(**properties: JsonObject) -> JsonObject:
     """The schema of an object with these properties and no others, as servers with strict schemas want it."""
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
@@ -63,9 +65,9 @@ class ToolboxTaskForm:
 
     instructions: ClassVar[str] = prompt("task_toolbox")
     # Arguments as pairs: strict schemas have no objects with open keys.
-    answer_schema: ClassVar[JsonObject] = _closed(
-        request=_TEXT,
-        calls=_list(_closed(tool=_TEXT, arguments=_list(_closed(name=_TEXT, value=_VALUE)))),
+    answer_schema: ClassVar[JsonObject] = closed(
+        request=TEXT,
+        calls=_list(closed(tool=TEXT, arguments=_list(closed(name=TEXT, value=_VALUE)))),
         answers=_list(_VALUE),
     )
 
@@ -100,8 +102,7 @@ class ToolboxTaskForm:
             raise Unwritten("the request or the list of calls is empty")
         with closing(read_toolbox(self._spec)) as live:
             calls = [
-                _carried_out(live, call.tool, {each.name: each.value for each in call.arguments})
-                for call in given.calls
+                execute(live, call.tool, {each.name: each.value for each in call.arguments}) for call in given.calls
             ]
             shown = [_shown(live, calls, value) for value in given.answers]
             given_away = [answer.value for answer, _ in shown if gives_away(given.request, answer)]
@@ -138,7 +139,7 @@ class ToolboxTaskForm:
         answers = msgspec.convert(task.goal.get("answers", []), list[Answer])
         try:
             with closing(read_toolbox(self._spec)) as live:
-                calls = [_carried_out(live, each.function, each.kwargs) for each in gold]
+                calls = [execute(live, each.function, each.kwargs) for each in gold]
                 return _structure(live.structure, calls, [_shown(live, calls, each.value)[1] for each in answers])
         except Unwritten:
             return None
@@ -149,7 +150,7 @@ def _structure(toolbox: str, calls: list[Call], paths: list[str]) -> str:
     return shape(toolbox, "written", [call.tool.name for call in calls], paths)
 
 
-def _carried_out(live: LiveToolbox, name: str, arguments: JsonObject) -> Call:
+def execute(live: LiveToolbox, name: str, arguments: JsonObject) -> Call:
     """Raises ``Unwritten`` for a call that is refused."""
     tool: Tool | None = next((each for each in live.toolbox.tools if each.name == name), None)
     if tool is None:

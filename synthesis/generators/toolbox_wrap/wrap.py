@@ -84,13 +84,13 @@ def wrap_task(task: Task, wrapped: EnvironmentSpec, wrapping: Wrapping, seed: in
     changed = msgspec.structs.replace(
         changed, task_id=task_id, environment_id=wrapped.environment_id, admission=None, lineage=lineage
     )
-    proved = _proved(changed, wrapped)
-    if isinstance(proved, GenerationError):
-        return proved
+    made = proved(changed, wrapped)
+    if isinstance(made, GenerationError):
+        return made
     # Other names need no more turns; faults, questions and a policy do.
-    spare = 2 * len(proved.gold or []) if others else 0
-    longer = 2 * (len(proved.gold or []) - len(changed.gold or []))
-    return msgspec.structs.replace(proved, max_turns=task.max_turns + longer + spare)
+    spare = 2 * len(made.gold or []) if others else 0
+    longer = 2 * (len(made.gold or []) - len(changed.gold or []))
+    return msgspec.structs.replace(made, max_turns=task.max_turns + longer + spare)
 
 
 def _with_tools(toolbox: Toolbox, wrapping: Wrapping, chance: random.Random) -> tuple[Toolbox, dict[str, list[str]]]:
@@ -120,9 +120,9 @@ def _harder(
         if isinstance(found, GenerationError):
             return found
         goal, gold = found
-    hidden = _hidden(request, gold, wrapping.hidden, chance)
+    hidden = hidden_slots(request, gold, wrapping.hidden, chance)
     request = msgspec.structs.replace(request, hidden=tuple(hidden))
-    asking = [_ask(request.slots[name].label) for name in hidden] if wrapping.asks else []
+    asking = [ask(request.slots[name].label) for name in hidden] if wrapping.asks else []
     asked = tuple(hidden) if wrapping.asks else ()
     user = msgspec.structs.replace(request, hidden=()).text() if wrapping.user == "person" else ""
     retired = tuple(twin for twin in _twins(wrapped) if is_retired(twin))
@@ -166,7 +166,7 @@ def _twins(wrapped: EnvironmentSpec) -> list[str]:
     return [twin for twins in notes.values() for twin in twins]
 
 
-def _hidden(request: Request, gold: list[ApiAction], n: int, chance: random.Random) -> list[str]:
+def hidden_slots(request: Request, gold: list[ApiAction], n: int, chance: random.Random) -> list[str]:
     """Up to ``n`` slots that can be kept back together and that a call of the solution needs; who refuses a request
     at once has nothing to ask."""
     needed = {str(value) for action in gold if action.function != FINISH for value in action.kwargs.values()}
@@ -174,11 +174,12 @@ def _hidden(request: Request, gold: list[ApiAction], n: int, chance: random.Rand
     return sorted(chance.sample(free, min(n, len(free))))
 
 
-def _ask(label: str) -> ApiAction:
+def ask(label: str) -> ApiAction:
+    """The question for a slot."""
     return ApiAction(function=ASK_USER, kwargs={"question": f"What is the {label}?"})
 
 
-def _proved(task: Task, wrapped: EnvironmentSpec) -> Task | GenerationError:
+def proved(task: Task, wrapped: EnvironmentSpec) -> Task | GenerationError:
     """The task with its solution as it must be played, faults included."""
     environment = ToolboxEnvironment(wrapped)
     environment.reset(task, 0)

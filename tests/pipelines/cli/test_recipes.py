@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentmill.pipelines.recipes.grammar import read_recipe
-from agentmill.pipelines.recipes.shipped import STATUSES, recipe_files
+from agentmill.pipelines.recipes.shipped import STATUSES, recipe_files, sketch_files
 from agentmill.schemas.config import parse_yaml, read_yaml
 from tests.errors import shows
 from tests.pipelines.cli.tables import agentmill
@@ -22,7 +22,9 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_recipes_are_listed_with_paper_steps_and_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert agentmill("list", "recipes", "--json") == 0
     cards = {card["name"]: card for card in json.loads(capsys.readouterr().out)}
-    assert set(cards) == set(recipe_files()) >= {"eto", "agentgen", "fireact"}
+    assert set(recipe_files()) >= {"eto", "agentgen", "fireact"}
+    assert set(cards) == {*recipe_files(), *sketch_files()}
+    assert cards["rise"]["status"] == "planned"
     assert (
         cards["eto"]["paper"] == "Trial and Error: Exploration-Based Trajectory Optimization for LLM Agents 2403.02502"
     )

@@ -134,10 +134,38 @@ def test_harder_variants_are_longer() -> None:
     assert (harder.rows.n, harder.rows.plan, harder.rows.turns) == (40, 13, 32)
 
 
+@pytest.mark.parametrize(
+    ("best_of", "models", "calls"),
+    [
+        (1, {"user": "u"}, {"actor": 30, "user": 30}),
+        (4, {"user": "u"}, {"actor": 30, "user": 150}),
+        (4, {}, {"actor": 150}),
+    ],
+)
+def test_drafts_and_the_choice_among_them_count_for_each_message(
+    best_of: int, models: dict[str, str], calls: dict[str, int]
+) -> None:
+    user = {"name": "user", "person": True, "stop": "BYE", "best_of": best_of}
+    given = {"policy": "a", "models": models, "roles": [user, {"name": "agent", "acts": True}], "max_messages": 10}
+    rows = {"tasks": Rows(n=2, turns=5), "environments": Rows(n=1)}
+    found = stage("multi_agent", **PLAYED, **given).bounds(rows, dict.fromkeys(["actor", *models], VLLM))
+    assert {role: each.calls for role, each in found.asked.items()} == calls
+
+
 def test_every_operator_declares_bounds_or_keeps_a_row_for_a_row() -> None:
     """Those that keep the default write at most one row for each of their input."""
     default = {name for name in OPERATORS if OPERATORS.load(name).bounds.__qualname__.partition(".")[0] == "Operator"}
-    selectors = {"decontaminate", "dedup", "difficulty_band", "filter", "pick", "select_diverse", "split"}
+    selectors = {
+        "decontaminate",
+        "dedup",
+        "diagnose",
+        "difficulty_band",
+        "filter",
+        "pick",
+        "replay",
+        "select_diverse",
+        "split",
+    }
     assert default <= {*selectors, "admit", "check_tokens", "combine", "first_error", "quality", "redact"}
 
 

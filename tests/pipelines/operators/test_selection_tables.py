@@ -146,6 +146,9 @@ def test_selections_of_the_wrong_kind_are_refused(tried: Path) -> None:
     assert len(str(caught.value).splitlines()) == 2
     with user_error("needs-another-key", "selections", "from"):
         job(tried, "imagine", "played", BABBLER, **PLAYED, selections="picked")
+    writing = {"of": "environments", "backend": "llm", "policy": PLAYED["policy"], "seeds": "runs"}
+    with user_error("wrong-record-type", "TaskSelection", "difficulty_band makes them where `of` names trajectories"):
+        job(tried, "propose", "more", BABBLER, **writing, selections="of_tasks")
     with user_error("selection-of-others", "others", "tasks", "runs"):
         run(tried, "sft", "rows", **{"from": "runs"}, selections="others")
     step = job(tried, "sample", "played", BABBLER, **PLAYED, selections=["of_tasks", "others"])

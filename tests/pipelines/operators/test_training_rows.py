@@ -16,10 +16,10 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Outcome
 from agentmill.schemas.tables import Table
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
-from tests.builders import agent_message, instruction, outcome, seen, trajectory
+from tests.builders import agent_message, instruction, outcome, seen, tool_trajectory, trajectory
 from tests.errors import user_error
 from tests.pipelines.engine.stages import rows_of
-from tests.pipelines.operators.steps import run, stage
+from tests.pipelines.operators.steps import job, run, stage
 
 ALL_VIEWS = [
     (name, views.load(name), base)
@@ -137,3 +137,14 @@ def test_rows_of_a_given_split(operator: str, parameters: dict[str, Any], tmp_pa
     assert {row.split for row in rows_of(tmp_path / "rows")} == {"test"}
     config = stage(operator, **{"from": "runs"}, **parameters).provenance_config(StepContext())
     assert "as_split" not in config
+
+
+def test_rows_in_which_no_call_has_arguments_are_counted_and_noted(tmp_path: Path) -> None:
+    acting = msgspec.structs.replace(tool_trajectory(), trajectory_id="calling")
+    seed_table(tmp_path / "played", [trajectory("talking"), acting])
+    step = job(tmp_path, "sft", "rows", **{"from": "played", "arguments": "untrained"})
+    manifest = step.run()
+    assert manifest.metrics["rows_without_arguments"] == 1
+    (note,) = step.parameters.notes(manifest)
+    assert note.startswith("warning: 1 of 2 rows have no arguments of calls")
+    assert "rows_without_arguments" not in run(tmp_path, "sft", "plain", **{"from": "played"}).metrics

@@ -197,3 +197,14 @@ def test_an_included_file_with_other_keys_is_refused(recipe: Path) -> None:
     (recipe.parent / "families/grid.yaml").write_text(f"seed: 3\n{FAMILY}")
     with user_error("unknown-key", "grid.yaml", "'seed'"):
         read_recipe(recipe, [])
+
+
+def test_an_operator_with_a_key_of_its_own_name_has_the_long_form(tmp_path: Path) -> None:
+    file = tmp_path / "twice.yaml"
+    file.write_text("name: twice\nsteps: [{scorer: scores, of: explored, scorer: judging}]\n", encoding="utf-8")
+    with user_error("duplicate-key", "'scorer'", "{operator: scorer, as: NAME, scorer: …}"):
+        read_recipe(file, ())
+    file.write_text("name: twice\nsteps: [{sample: a, sample: b}]\n", encoding="utf-8")
+    with user_error("duplicate-key", "'sample'") as raised:
+        read_recipe(file, ())
+    assert "\n" not in str(raised.value)

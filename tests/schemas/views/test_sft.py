@@ -368,6 +368,29 @@ def test_thoughts_take_the_place_of_those_of_their_turn() -> None:
     assert row.messages[2].reasoning_content is None
 
 
+def test_values_of_arguments_are_marked_and_a_message_without_any_has_no_loss_of_its_own() -> None:
+    content = [
+        instruction(),
+        *(agent_message("I look.", 1), seen("ok", 1)),
+        *(called("look", 2, "call00200", where="box"), seen("a", 2, tool_call_id="call00200")),
+        *(called("wait", 3, "call00300"), seen("b", 3, tool_call_id="call00300")),
+    ]
+    acted = trajectory(content=content)
+
+    def marks(**parameters: Any) -> list[list[tuple[bool, str]]]:
+        made = sft(**parameters).make_rows(acted, NOTHING)
+        return [[(each.train, each.arguments) for each in row.messages if each.role == "assistant"] for row in made]
+
+    assert marks() == [[(True, "trained")] * 3]
+    assert marks(arguments="untrained") == [[(True, "trained"), (True, "untrained"), (True, "trained")]]
+    assert marks(arguments="only") == [[(False, "trained"), (True, "only")]]
+    assert marks(arguments="untrained", rows="step")[1] == [(False, "trained"), (True, "untrained")]
+    assert reason(sft(arguments="only"), trajectory()) == "no_loss"
+    assert parameters_of(sft(arguments="only")) == {**DEFAULTS, "arguments": "only"}
+    with user_error("rule-broken", "needs `tool_format: native`"):
+        sft(arguments="untrained", tool_format="xml")
+
+
 def test_a_row_whose_messages_changed_has_no_sampled_tokens() -> None:
     (plain,) = sft().make_rows(trajectory(), NOTHING)
     (thoughtless,) = sft(thoughts="thought").make_rows(trajectory(), NOTHING)

@@ -42,6 +42,17 @@ def test_the_task_itself_is_held_out_by_its_id_or_its_instruction() -> None:
     assert other.holds(TASK, Retrieval())
 
 
+@pytest.mark.parametrize("by", ["similar", "random"])
+def test_only_runs_in_the_environment_of_the_task_where_that_is_asked_for(by: str) -> None:
+    near = trajectory("near", task_id="a", environment_id=TASK.environment_id, content=[instruction("Anything.")])
+    far = trajectory("far", task_id="b", environment_id="another", content=[instruction(TASK.instruction)])
+    shelf, strict = library(near, far), Retrieval(by=by, same_environment=True)  # type: ignore[arg-type]
+    assert sorted(shelf.find(TASK, Retrieval(by=by))) == ["far", "near"]  # type: ignore[arg-type]
+    assert shelf.find(TASK, strict) == ["near"]
+    assert shelf.holds(TASK, strict)
+    assert not library(far).holds(TASK, strict)
+
+
 def test_nothing_is_ranked_to_know_that_there_is_something(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: Counter[str] = Counter()
     similarity = recall.similarity

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.synthesis.policies import make_policy
 from agentmill.synthesis.policies.policy import PolicySettings
 from agentmill.synthesis.rollouts.strategy import Exploration, Strategy
 from agentmill.synthesis.strategies import STRATEGIES
@@ -24,6 +25,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "multi_agent": {"k": 2, "roles": [{"name": "planner"}, {"name": "actor", "acts": True, "max_actions": 2}]},
     "revise": {"attempts": 2},
     "sample": {"k": 3},
+    "simulate": {"k": 2, "held_out": False},
     "tree_search": {"iterations": 3, "branching": 2, "max_turns": 6},
 }
 """Small ones; a strategy that needs none has no entry."""
@@ -42,7 +44,9 @@ async def started(name: str, seed: int = 7) -> Exploration:
     task = ruin_task(2, 4)
     failed = await only(Sample(), exploration(task, actor=gambler(0.0)))
     actor = Sayer(PolicySettings(policy="sayer", turns=[WRITTEN])) if name == "imagine" else gambler(0.4)
-    made: Exploration = exploration(task, seed=seed, earlier=(failed,), library=library(failed), actor=actor)
+    simulator = make_policy(PolicySettings(policy="expert"))
+    given: dict[str, Any] = {"earlier": (failed,), "library": library(failed), "actor": actor, "simulator": simulator}
+    made: Exploration = exploration(task, seed=seed, **given)
     return made
 
 
@@ -74,7 +78,9 @@ async def test_its_trajectories_can_be_replayed_and_say_how_they_were_made(name:
         if not isinstance(each, Trajectory):
             continue
         verdict = await CheckOutcome().verify(explored.task, each, RuinEnvironment())
-        assert verdict.status == "scored"
+        assert (verdict.status, verdict.reason) == (
+            ("unscored", "no_real_state") if name == "simulate" else ("scored", None)
+        )
         assert each.outcome.status in ("unknown", "success" if verdict.passed else "failure")
         assert (each.outcome.status == "unknown") == any(item.synthetic for item in each.content)
         assert each.generation is not None

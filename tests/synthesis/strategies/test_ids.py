@@ -16,6 +16,7 @@ from agentmill.synthesis.strategies.multi_agent import MultiAgent
 from agentmill.synthesis.strategies.revise import Revise
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.strategies.simulate import Imagine
+from agentmill.synthesis.strategies.simulated_episodes import Simulate
 from agentmill.synthesis.strategies.tree_search import TreeSearch
 from tests.builders import instruction, seen, trajectory
 from tests.ruin_environment import gambler
@@ -33,13 +34,16 @@ BEST = {"pool": "best", "pool_size": 2}
         (Branch, {"then": "recorded", "turns": "last"}, {"edits": ["insert"]}),
         *((Memory, {}, each) for each in ({"scaffold": "tools"}, {"kind": "reflections"}, {"shots": 1})),
         *((Memory, {}, each) for each in ({"context": "notes"}, {"max_invalid": 2}, {"constrain": "admissible"})),
+        *((Simulate, {}, each) for each in ({"scaffold": "tools"}, {"retries": 1}, {"max_chars": 9}, {"max_turns": 3})),
+        *((Simulate, {}, each) for each in ({"results": "json"}, {"shots": 1}, {"context": "notes"})),
         *((Revise, BEST, {"aim": each}) for each in ("recombine", "refine")),
         *((Revise, {}, each) for each in ({"scaffold": "tools"}, {"level": "step"}, {"feedback": "self"}, BEST)),
     ],
 )
 def test_each_parameter_changes_the_id(kind: type[Strategy], given: dict[str, Any], changed: dict[str, Any]) -> None:
     earlier = (trajectory(task_id="t"),) if kind in (Branch, Inject) else ()
-    made = exploration(actor=gambler(0.0), earlier=earlier, library=library(_run("one"), _run("two")))
+    players = {"actor": gambler(0.0), "simulator": gambler(0.0)}
+    made = exploration(**players, earlier=earlier, library=library(_run("one"), _run("two")))
     one, other = (kind(**parameters).planned(made) for parameters in (given, {**given, **changed}))
     assert len(one) == len(other) == 1
     assert one != other
@@ -54,6 +58,7 @@ def test_each_parameter_changes_the_id(kind: type[Strategy], given: dict[str, An
         (Revise(feedback="critic", attempts=2), "critic"),
         (TreeSearch(value="critic"), "critic"),
         (Memory(context="notes"), "summarizer"),
+        (Simulate(), "simulator"),
         (MultiAgent(roles=[Role(name="planner"), Role(name="doer", acts=True)]), "doer"),
         (MultiAgent(roles=[Role(name="planner"), Role(name="doer", acts=True)]), "actor"),
     ],
