@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import ConstructorError, DuplicateKeyError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
 
 from agentmill.schemas.arrow.check import MOST_LEVELS
 from agentmill.schemas.error_codes import ErrorCode
@@ -51,7 +51,14 @@ def mistake_code(error: ValidationError) -> ErrorCode:
 def explain(error: ValidationError, config_type: type[BaseModel]) -> str:
     """The first mistake with the nearest match, and how many more there are."""
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return _mistake(first_mistake(error), config_type) + more
+    return _mistake(first_mistake(error), config_type, missing_keys(error)) + more
+
+
+def missing_keys(error: ValidationError) -> list[str]:
+    """The keys that are missing in the place of the mistake that is shown first."""
+    place = first_mistake(error)["loc"][:-1]
+    missing = (each["loc"] for each in error.errors(include_url=False) if each["type"] == "missing")
+    return [str(loc[-1]) for loc in missing if loc[:-1] == place]
 
 
 def first_mistake(error: ValidationError) -> ErrorDetails:
@@ -61,7 +68,7 @@ def first_mistake(error: ValidationError) -> ErrorDetails:
     return next(unknown, mistakes[0]) if mistakes[0]["type"] == "missing" else mistakes[0]
 
 
-def _mistake(mistake: ErrorDetails, config_type: type[BaseModel]) -> str:
+def _mistake(mistake: ErrorDetails, config_type: type[BaseModel], missing: Sequence[str] = ()) -> str:
     # The branches of a union are no keys.
     location = tuple(part for part in mistake["loc"] if not UNION_PART.match(str(part)))
     path = ".".join(map(str, location)) or "the configuration"
@@ -70,7 +77,9 @@ def _mistake(mistake: ErrorDetails, config_type: type[BaseModel]) -> str:
         key = str(location[-1])
         known = _keys(config_type, location[:-1])
         where = f" in {'.'.join(map(str, location[:-1]))}" if location[:-1] else ""
-        return f"unknown key {key!r}{where}; known: {', '.join(known)}.{near_match(key, known)}"
+        # Where one key alone is missing, the unknown one is likely to stand for it, however it is spelled.
+        instead = f" Did you mean {missing[0]!r}, which is missing?" if len(missing) == 1 else ""
+        return f"unknown key {key!r}{where}; known: {', '.join(known)}.{near_match(key, known) or instead}"
     if mistake["type"] == "missing":
         where = f" in {'.'.join(map(str, location[:-1]))}" if location[:-1] else ""
         return f"the key {str(location[-1])!r}{where} is missing"
@@ -81,6 +90,10 @@ def _mistake(mistake: ErrorDetails, config_type: type[BaseModel]) -> str:
     expected = choices or mistake["msg"].removeprefix("Input should be ").partition(", ")[0]
     if expected.startswith("a valid dictionary"):
         expected = "a mapping"
+    if mistake["type"] in ("too_long", "too_short"):
+        end, least = ("max_length", "most") if mistake["type"] == "too_long" else ("min_length", "least")
+        n = mistake["ctx"][end]
+        expected = f"at {least} {n} {'entry' if n == 1 else 'entries'}"
     options = [choice.strip().strip("'") for choice in choices.replace(" or ", ",").split(",")]
     return (
         f"{path}: expected {expected}, got {_shown_value(given)}.{near_match(str(given), options) if choices else ''}"
@@ -140,6 +153,16 @@ class _Constructor(SafeConstructor):
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
+class _TextKeys(_Constructor):
+    """Keys are text as they are written, also ``200`` and ``true``."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        for key, _ in node.value:
+            if isinstance(key, ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                key.tag = "tag:yaml.org,2002:str"
+        return super().construct_mapping(node, deep=deep)
+
+
 def packaged(path: Path) -> Path:
     """``path``; where nothing is at one below ``configs/``, the file of that name that the package ships, if any."""
     if not path.exists() and path.parts[:1] == ("configs",):
@@ -179,6 +202,11 @@ def parse_yaml(text: str, origin: str) -> JsonObject:
             ErrorCode.NOT_A_MAPPING,
         )
     return data
+
+
+def parse_document(text: str, origin: str) -> Any:
+    """The value in a YAML text that is no configuration; keys are text as they are written. Raises ``UserError``."""
+    return _parse(text, origin, _TextKeys)
 
 
 def dump_yaml(data: JsonObject) -> str:
@@ -257,9 +285,9 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _parse(text: str, origin: str) -> Any:
+def _parse(text: str, origin: str, constructor: type[SafeConstructor] = _Constructor) -> Any:
     yaml = YAML(typ="safe", pure=True)
-    yaml.Constructor = _Constructor
+    yaml.Constructor = constructor
     try:
         root = yaml.compose(text)
         # Between the two steps: in the tree of nodes an alias is one node however often it is used.

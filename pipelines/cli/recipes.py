@@ -21,7 +21,7 @@ from agentmill.pipelines.recipes.shipped import recipe_file
 from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
 from agentmill.schemas.config import dump_yaml, packaged
 from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
+from agentmill.schemas.errors import UserError, near_match
 
 RECIPE = click.argument("recipe", metavar="RECIPE", type=click.Path(path_type=Path))
 STARTER = Path("configs/starter.yaml")
@@ -77,13 +77,14 @@ def dollars(usd: float | None) -> str:
 
 
 @click.command(epilog=example("agentmill show recipe eto", "agentmill show recipe eto steps.pairs.min_gap=0.2"))
-@click.argument("kind", metavar="recipe", type=click.Choice(["recipe"]))
+@click.argument("kind", metavar="recipe")
 @click.argument("recipe", metavar="RECIPE", type=click.Path(path_type=Path))
 @OVERRIDES
 @answers(dict[str, Any])
 def show(kind: str, recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """Show a recipe in its long form, with included files and defaults written out."""
-    del kind
+    if kind != "recipe":
+        raise UserError(f"unknown kind {kind!r}; known: recipe.{near_match(kind, ['recipe'])}", ErrorCode.UNKNOWN_NAME)
     answer(resolved(read_recipe(recipe, overrides)), lambda data: say(dump_yaml(data).rstrip()), as_json)
 
 

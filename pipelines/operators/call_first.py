@@ -69,13 +69,18 @@ class CallFirst(EnvironmentTasks):
     def check_inputs(self, inputs: Inputs) -> None:
         """As ``EnvironmentTasks.check_inputs``; all environments must be of family ``toolbox``."""
         super().check_inputs(inputs)
-        others = sorted(frozenset[str]().union(*(distinct(table, "family") for table in inputs["of"])) - {FAMILY})
+        self.families(frozenset[str]().union(*(distinct(table, "family") for table in inputs["of"])))
+
+    def families(self, reads: frozenset[str] | None) -> frozenset[str] | None:
+        """As ``Operator.families``. Raises ``UserError`` for other families than ``toolbox``."""
+        others = sorted((reads or frozenset()) - {FAMILY})
         if others:
             raise UserError(
                 f"call_first needs environments of family {FAMILY}; those of `of` are of family {', '.join(others)}\n"
                 "use `propose` for tasks of these, or `corpus_tasks` for those of family search",
                 ErrorCode.KEY_NOT_FOR_THIS,
             )
+        return reads
 
     def notes(self, manifest: Manifest) -> list[str]:
         """A warning of tasks that were not made."""

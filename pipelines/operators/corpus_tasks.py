@@ -21,7 +21,8 @@ from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import TextObservation
 from agentmill.schemas.tables import Table, read_columns
-from agentmill.synthesis.environments.search.corpus import check_unchanged, read_source
+from agentmill.synthesis.environments.search.corpus import check_unchanged
+from agentmill.synthesis.environments.search.sources import read_source
 from agentmill.synthesis.generators.search_procedural.generator import FAMILY
 from agentmill.synthesis.generators.search_tasks.checks import shows_answer, shows_name
 from agentmill.synthesis.generators.search_tasks.generator import CHECKED_WALKS, TOP_HIT, CorpusTaskMaker, Wanted
@@ -68,6 +69,13 @@ class CorpusTasks(EnvironmentTasks):
         if len({*self.method}) < len(self.method):
             raise ValueError(f"`method` names one twice: {', '.join(self.method)}")
         return self
+
+    def families(self, reads: frozenset[str] | None) -> frozenset[str] | None:
+        """As ``Operator.families``. Raises ``UserError`` where the environments are of other families."""
+        other = min((reads or frozenset()) - {FAMILY}, default=None)
+        if other is not None:
+            raise other_family("the environments are", other)
+        return reads
 
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
         """As ``Operator.bounds``: the tasks of each environment, each worded once if a model is given."""
@@ -157,6 +165,15 @@ class CorpusProposals(DrawnProposals):
         )
 
 
+def other_family(which: str, family: str) -> UserError:
+    """The error for environments without a corpus."""
+    return UserError(
+        f"{which} of family {family}; corpus_tasks needs environments of family {FAMILY}\n"
+        "make them by `spec_env` with `family: search` and `corpus`, or use `propose` for this family",
+        ErrorCode.KEY_NOT_FOR_THIS,
+    )
+
+
 def _corpora(table: Table) -> set[tuple[str, str]]:
     """Path and digest of each corpus. Raises ``UserError`` for environments of another family."""
     found = set()
@@ -164,11 +181,7 @@ def _corpora(table: Table) -> set[tuple[str, str]]:
         columns = read_columns(shard, EnvironmentSpec, ["environment_id", "family", "source"]).to_pydict()
         for name, family, source in zip(*columns.values(), strict=True):
             if family != FAMILY:
-                raise UserError(
-                    f"environment {name} is of family {family}; corpus_tasks needs environments of family {FAMILY}\n"
-                    "make them by `spec_env` with `family: search` and `corpus`, or use `propose` for this family",
-                    ErrorCode.KEY_NOT_FOR_THIS,
-                )
+                raise other_family(f"environment {name} is", family)
             spec = EnvironmentSpec(environment_id=name, family=family, name=name, source=source)
             try:
                 corpus = read_source(spec)

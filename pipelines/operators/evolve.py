@@ -1,4 +1,4 @@
-"""``evolve``: easier and harder variants of tasks, after AgentGen's Bi-Evol (arXiv:2408.00764)."""
+"""``evolve``: variants of tasks, after AgentGen's Bi-Evol (arXiv:2408.00764) and ASearcher (arXiv:2508.07976)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,30 @@ from pydantic import Field
 
 from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit
 from agentmill.pipelines.operators.bounds import Bounds, Rows, mapped
-from agentmill.pipelines.operators.lookup import Lookup
+from agentmill.pipelines.operators.lookup import Lookup, distinct
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.proposals import gather, generator_for, result_of
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.synthesis.environments.environment import EnvError
-from agentmill.synthesis.generators.generator import MOST_LONGER, TaskGenerator, turns_of_plan
+from agentmill.synthesis.generators.generator import (
+    DIRECTIONS,
+    MOST_LONGER,
+    GenerationError,
+    TaskGenerator,
+    turns_of_plan,
+)
 
-Direction = Literal["easier", "harder"]
+Direction = Literal["easier", "harder", "other", "inject", "fuzz"]
+LONGER = ("harder", "inject")
+"""The directions whose variants have longer solutions."""
 
 
 class Evolve(Operator):
-    """Variants of each task, easier or harder, in the split of their parent."""
+    """Variants of each task in the split of their parent: easier, harder, other; of questions also inject and fuzz."""
 
     primary: ClassVar[str] = "of"
     verb: ClassVar[str | None] = "synthesize"
@@ -32,7 +42,9 @@ class Evolve(Operator):
     of: TableNames = Field(description="tables of tasks")
     environments: TableNames = Field(description="tables of the environments of these tasks")
     directions: Annotated[list[Direction], Field(min_length=1)] = Field(
-        default=["easier", "harder"], description="the directions to go in"
+        default=["easier", "harder"],
+        description="easier, harder, other (another start or goal that takes as many actions); of family search inject"
+        " (a fact about it in the place of a name) and fuzz (a range in the place of a number)",
     )
     n: int = Field(default=1, ge=1, description="variants per task and direction")
     seed: int | None = Field(default=None, description="by default derived from that of the run")
@@ -48,7 +60,22 @@ class Evolve(Operator):
         made = rows["of"].times(self.n * len(set(self.directions)))
         plan = mapped(made.plan, lambda actions: actions + MOST_LONGER)
         longer = msgspec.structs.replace(made, plan=plan, turns=mapped(plan, turns_of_plan))
-        return Bounds(reads=made.n, rows=made if "harder" not in self.directions else longer)
+        return Bounds(reads=made.n, rows=longer if {*LONGER} & {*self.directions} else made)
+
+    def check_families(self, families: frozenset[str]) -> None:
+        """Every direction must be one of some family."""
+        possible = {each for family in families for each in DIRECTIONS.get(family, self.directions)}
+        idle = [each for each in self.directions if each not in possible]
+        if families and idle:
+            raise UserError(
+                f"`directions: {idle[0]}` is none of family {', '.join(sorted(families))}\n"
+                f"for these there is {', '.join(sorted(possible))}",
+                ErrorCode.KEY_NOT_FOR_THIS,
+            )
+
+    def check_inputs(self, inputs: Inputs) -> None:
+        """As ``check_families``."""
+        self.check_families(frozenset[str]().union(*(distinct(each, "family") for each in inputs["environments"])))
 
     def provenance_config(self, context: StepContext) -> JsonObject:
         """As ``Operator.provenance_config``, with the seed that holds."""
@@ -101,6 +128,9 @@ class Evolution(AsyncOperation[Task, Task]):
         if spec is None:
             raise EnvError(f"no environment {record.environment_id!r} in the tables of `environments`")
         direction: Direction = unit.data
+        if direction not in DIRECTIONS.get(spec.family, (direction,)):
+            none = GenerationError("family_not_varied", f"tasks of family {spec.family} have no direction {direction}")
+            return [result_of(input_id, none, self, None) for input_id in unit]
         generator = generator_for(spec.family, self._generators, {})
         made = await gather(generator.evolve(spec, record, direction, self._n, self._seed), len(unit))
         return [result_of(input_id, each, self, record.split) for input_id, each in zip(unit, made, strict=True)]

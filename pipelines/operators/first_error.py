@@ -34,7 +34,6 @@ from agentmill.pipelines.operators.error_search import (
 from agentmill.pipelines.operators.lineage import Lineage
 from agentmill.pipelines.operators.lookup import BRANCHES, OF_OTHERS
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.rollout import EXPERT
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
 from agentmill.pipelines.operators.step_estimates import check_finished
 from agentmill.pipelines.operators.verify import LABELS, unscored_notes, verdict_measures
@@ -48,6 +47,7 @@ from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Table
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.view import Unused
+from agentmill.synthesis.policies.mistakes import EXPERT
 from agentmill.synthesis.step_values import Step, step_labels, steps_of
 
 FIRST_ERROR = "first_error"

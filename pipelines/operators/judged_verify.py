@@ -12,7 +12,7 @@ from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, B
 from agentmill.pipelines.operators.bounds import Bounds, Rows, asked_of, product
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames
-from agentmill.pipelines.operators.rollout import EXPERT, is_planner
+from agentmill.pipelines.operators.rollout import refuse_planners, stand_in_notes
 from agentmill.pipelines.operators.verify import LABELS, Verify, no_task, verdict_measures
 from agentmill.pipelines.serving.models import ModelConfig, check_tokenizer_known
 from agentmill.pipelines.serving.served_model import ServedModel
@@ -54,6 +54,10 @@ class ModelVerify(Verify):
     def seed_of(self, context: StepContext) -> int:
         """The seed that answers derive from."""
         return context.seed
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """As ``Verify.notes``, with a warning of answers that were drawn."""
+        return [*super().notes(manifest), *stand_in_notes(manifest, "its answers are drawn, and say nothing")]
 
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
         """As ``Verify.bounds``, with what each model is asked of each trajectory."""
@@ -137,18 +141,7 @@ class JudgedVerify(ModelVerify):
 
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
         """Raises ``UserError`` for a judge that cannot write."""
-        for config in models.values():
-            if is_planner(config):
-                raise UserError("the policy `expert` plans and cannot judge; name a model", ErrorCode.KEY_NOT_FOR_THIS)
-
-    def notes(self, manifest: Manifest) -> list[str]:
-        """As ``Verify.notes``, with a warning of answers that were drawn."""
-        models: Any = manifest.config.get("models") or {}
-        drawn = [role for role, model in models.items() if model.get("policy") == EXPERT]
-        stand_in = (
-            f"warning: an expert that errs stands in for {', '.join(drawn)}: its answers are drawn, and say nothing"
-        )
-        return [*super().notes(manifest), *([stand_in] if drawn else [])]
+        refuse_planners(models, "judge")
 
     def sampling(self, role: str) -> JsonObject:
         """Temperature and tokens, as given here."""

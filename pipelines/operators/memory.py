@@ -11,13 +11,15 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed
 from agentmill.pipelines.operators.bounds import Most, for_words
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.rollout import Episodes
+from agentmill.pipelines.operators.rollout import Episodes, refuse_planners, stand_in_notes
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, Where
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
+from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.views.view import Unused
@@ -164,6 +166,16 @@ class Imagine(WithExamples, ImagineStrategy):
     strategy_type: ClassVar[type[EpisodeParameters]] = ImagineStrategy
 
     policy: str = Field(description="the model that writes the runs: an entry of models, @base or @last")
+
+    def check_models(self, models: Mapping[str, ModelConfig]) -> None:
+        """As ``Acting.check_models``. Raises ``UserError`` for a planner, too, which cannot write."""
+        refuse_planners(models, "write trajectories")
+        super().check_models(models)
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """As ``FilterParameters.notes``, with a warning where nothing was imagined."""
+        played = "it acts in the environments, and no observation is imagined"
+        return [*super().notes(manifest), *stand_in_notes(manifest, played)]
 
     def calls_of_piece(self, turns: Most) -> dict[str, Most]:
         """The writing of a run, and its repairs."""

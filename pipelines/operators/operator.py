@@ -133,8 +133,16 @@ class Operator(Config):
         return None
 
     def families(self, reads: frozenset[str] | None) -> frozenset[str] | None:
-        """The families of the environments it writes, given those that its primary tables hold; ``None``: not known."""
+        """The families of the environments it writes, given those that its primary tables hold; ``None``: not known.
+
+        Raises ``UserError`` for families that it cannot work on.
+        """
         return reads
+
+    def check_families(self, families: frozenset[str]) -> None:
+        """Raises ``UserError`` for families of its ``environments`` that it cannot work on; called while a run is
+        planned, if all of them are known."""
+        del families
 
     def annotation_needs(self) -> Iterator[AnnotationNeed]:
         """The annotations that its parameters ask for."""
@@ -148,10 +156,15 @@ class Operator(Config):
         """Whether the step itself, apart from environments, runs foreign code, for which it needs the sandbox."""
         return False
 
+    def needs_extra(self) -> str | None:
+        """The extra that the step itself needs, apart from environments and models."""
+        return None
+
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
         """What a step of it reads, writes and asks of ``models`` at most, given the ``rows`` of its inputs by role.
 
-        By default it writes a row for each row of its primary tables, and asks nothing.
+        By default it writes a row for each row of its primary tables, and asks nothing. Raises ``UserError`` where it
+        can be known that it has nothing to work on.
         """
         del models
         read = rows.get(self.primary, Rows())
@@ -216,7 +229,9 @@ def expect(reads: Mapping[str, Sequence[str]], role: str, *wanted: str) -> str:
     held = sorted(set(reads.get(role, ())))
     if len(held) != 1 or held[0] not in wanted:
         found = " and ".join(held) or "nothing"
-        raise UserError(f"{role} holds {found} records, expected {' or '.join(wanted)}", ErrorCode.WRONG_RECORD_TYPE)
+        # Each table alone would do.
+        one = "tables of one kind" if len(held) > 1 and set(held) <= set(wanted) else " or ".join(wanted)
+        raise UserError(f"{role} holds {found} records, expected {one}", ErrorCode.WRONG_RECORD_TYPE)
     return held[0]
 
 

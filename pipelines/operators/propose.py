@@ -21,6 +21,7 @@ from agentmill.pipelines.operators.proposals import (
     Writing,
     WrittenProposal,
 )
+from agentmill.pipelines.operators.rollout import refuse_planners, stand_in_notes
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
 from agentmill.pipelines.operators.task_seeds import TaskSeeds
 from agentmill.pipelines.serving.models import ModelConfig
@@ -111,11 +112,26 @@ class Propose(EnvironmentTasks, FilterParameters):
         self.personas()
         return written
 
+    def families(self, reads: frozenset[str] | None) -> frozenset[str] | None:
+        """As ``Operator.families``. Raises ``UserError`` where a model is to write tasks that it cannot."""
+        unwritten = sorted((reads or frozenset()) - {*TASK_FORMS})
+        if unwritten and self.backend == "llm":
+            raise UserError(
+                f"a model writes no tasks for environments of family {', '.join(unwritten)}, only of"
+                f" {', '.join(sorted(TASK_FORMS))}\nuse `backend: procedural`, or other environments",
+                ErrorCode.KEY_NOT_FOR_THIS,
+            )
+        return reads
+
     def annotation_needs(self) -> Iterator[AnnotationNeed]:
         """As ``FilterParameters.annotation_needs``, with the verdict that ``weak`` asks."""
         yield from super().annotation_needs()
         if self.weak is not None:
             yield AnnotationNeed("weak", "verdict", self.verdict)
+
+    def check_models(self, models: Mapping[str, ModelConfig]) -> None:
+        """Raises ``UserError`` for a planner, which cannot write."""
+        refuse_planners(models, "write tasks")
 
     def inspirations(self) -> list[Inspiration]:
         """The texts, if any are given. Raises ``UserError``."""
@@ -150,14 +166,7 @@ class Propose(EnvironmentTasks, FilterParameters):
         super().check_inputs(inputs)
         if self.backend == "procedural":
             return
-        families = frozenset[str]().union(*(distinct(table, "family") for table in inputs["of"]))
-        unwritten = sorted(families - {*TASK_FORMS})
-        if unwritten:
-            raise UserError(
-                f"a model writes no tasks for environments of family {', '.join(unwritten)}, only of"
-                f" {', '.join(sorted(TASK_FORMS))}\nuse `backend: procedural`, or other environments",
-                ErrorCode.KEY_NOT_FOR_THIS,
-            )
+        self.families(frozenset[str]().union(*(distinct(table, "family") for table in inputs["of"])))
         seeds = tables_of(inputs, "seeds")
         check_disjoint(seeds)
         if seeds and not sum(table.manifest.counts.written for table in seeds):
@@ -176,6 +185,8 @@ class Propose(EnvironmentTasks, FilterParameters):
             notes.append(
                 f"warning: {found[UNSEEDED]:,.0f} tasks were asked for without a seed: none is of their environment"
             )
+        if stand_in := stand_in_notes(manifest, "the procedural generator makes the tasks, and nothing suggests them"):
+            return [*notes, *stand_in]
         if self.weak is not None and not found.get(WITH_WEAK):
             notes.append(f"warning: no skill has a pass rate below `weak: {self.weak:g}`, so none was asked for")
         return notes
@@ -183,7 +194,7 @@ class Propose(EnvironmentTasks, FilterParameters):
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The proposals."""
         numbers = self.numbers(inputs, context)
-        if self.backend == "procedural":
+        if self.backend == "procedural" or context.models["generator"].config.stands_in:
             return Proposal(numbers, self.plan_length)
         tables = tables_of(inputs, "seeds")
         selected = self.selected(inputs, tables, Selection)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 from pydantic import Field, create_model, model_validator
@@ -27,14 +27,16 @@ from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import SelectionParameters
-from agentmill.pipelines.operators.splits import check_chosen
+from agentmill.pipelines.operators.splits import check_chosen, check_split
 from agentmill.pipelines.serving.models import SAMPLED, ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.verdict import TaskSelection
+from agentmill.synthesis.policies.mistakes import EXPERT
 from agentmill.synthesis.policies.policy import PolicySettings
 from agentmill.synthesis.policies.reward_model import SCORER
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
@@ -42,14 +44,26 @@ from agentmill.synthesis.rollouts.strategy import Strategy
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.strategies.search.search import CRITIC
 
-EXPERT = "expert"
 HELPERS = ("summarizer", CRITIC, SCORER)
 """Roles that take no turn."""
 
 
 def is_planner(model: ModelConfig) -> bool:
     """Whether a model is an expert that never errs: it keeps to its plan, and writes no words."""
-    return model.policy == EXPERT and model.mistakes is None
+    return model.policy == EXPERT and not model.stands_in
+
+
+def refuse_planners(models: Mapping[str, ModelConfig], verb: str) -> None:
+    """Raises ``UserError`` for a planner among models that are to write."""
+    if any(is_planner(config) for config in models.values()):
+        raise UserError(f"the policy `expert` plans and cannot {verb}; name a model", ErrorCode.KEY_NOT_FOR_THIS)
+
+
+def stand_in_notes(manifest: Manifest, instead: str) -> list[str]:
+    """A warning of experts that stand in for models that write; ``instead`` says what comes of them."""
+    models: Any = manifest.config.get("models") or {}
+    roles = ", ".join(role for role, model in models.items() if model.get("policy") == EXPERT)
+    return [f"warning: an expert that errs stands in for {roles}: {instead}"] if roles else []
 
 
 class Acting(EpisodeParameters, Operator):
@@ -113,8 +127,12 @@ class Acting(EpisodeParameters, Operator):
         return "k", getattr(self, "k", 1)
 
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
-        """As ``Operator.bounds``: the pieces of each record that is played, each of so many episodes."""
+        """As ``Operator.bounds``: the pieces of each record that is played, each of so many episodes.
+
+        Raises ``UserError`` for a split that has none.
+        """
         read = rows[self.primary]
+        check_split(read, self.split)
         played = of_share(read.of_split(self.split), self.share)
         turns = self.most_turns(rows, models.get("actor"))
         pieces, of_a_piece = self.pieces(rows), self.episodes_of_piece(turns)

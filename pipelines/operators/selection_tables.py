@@ -92,7 +92,7 @@ class Selected:
             for record_id, reason in self._of_trajectories(decisions) if by_task else decisions.items():
                 # Under ``any`` one table that keeps a record decides, under ``all`` one that does not.
                 if record_id not in reasons or (reasons[record_id] is None) is not self._any:
-                    reasons[record_id] = reason
+                    reasons[record_id] = None if reason is None else f"{Path(folder).name}: {reason}"
         self._known = reasons
 
     def knows(self, record_id: str) -> bool:
@@ -112,7 +112,7 @@ class Selected:
 
     @property
     def _reasons(self) -> dict[str, str | None]:
-        """Why records are not kept, ``None`` for those that are."""
+        """Why records are not kept, with the table that says so; ``None`` for those that are."""
         if self._known is None:
             self.load()
         assert self._known is not None

@@ -18,6 +18,7 @@ from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
+from agentmill.synthesis.environments.search.sources import INVENTED, invented_corpora
 from agentmill.synthesis.generators import ENVIRONMENT_GENERATORS
 from agentmill.synthesis.generators.generator import EnvironmentGenerator
 from agentmill.synthesis.generators.inspirations import built_in, read_inspirations
@@ -46,7 +47,9 @@ class SpecEnv(Operator):
     held_out: float = Field(default=0.0, ge=0, lt=1, description="share set aside, to be unseen in training")
     inspiration: str | None = Field(default=None, description="a .jsonl or text file; by default a few built-in texts")
     corpus: TableNames | None = Field(
-        default=None, description="of family search: a folder of texts, a .jsonl or .parquet file, or a list of these"
+        default=None,
+        description="of family search: a folder of texts, a .jsonl or .parquet file, a list of these, or invented:N for"
+        " n corpora of N invented articles each",
     )
     policy: str | None = Field(default=None, description="the model of backend llm")
     repairs: int = Field(default=3, ge=0, description="rounds in which backend llm may repair a faulty environment")
@@ -74,7 +77,10 @@ class SpecEnv(Operator):
     @model_validator(mode="before")
     @classmethod
     def _one_for_each_corpus(cls, given: Any) -> Any:
-        """One corpus makes one environment, so ``n`` is the number of corpora unless fewer are wanted."""
+        """One corpus makes one environment, so ``n`` is the number of corpora unless fewer are wanted.
+
+        Of ``invented:ARTICLES`` there are ``n``.
+        """
         if not isinstance(given, dict) or (given.get("family") != SEARCH and not given.get("corpus")):
             return given
         if given.get("family") != SEARCH:
@@ -83,14 +89,17 @@ class SpecEnv(Operator):
         paths = [corpus] if isinstance(corpus, str) else corpus
         if not isinstance(paths, list) or not paths:
             raise ValueError(
-                "`family: search` needs `corpus`: a folder of .txt or .md files, a .jsonl or .parquet file"
+                "`family: search` needs `corpus`: a folder of .txt or .md files, a .jsonl or .parquet file, or"
+                " invented:N for N invented articles"
             )
         if given.get("inspiration") is not None:
             raise ValueError("`inspiration` does not go with `family: search`, which is made from `corpus`")
         n = given.get("n", len(paths))
+        if isinstance(corpus, str) and corpus.startswith(INVENTED) and isinstance(n, int):
+            paths = invented_corpora(corpus, n)
         if isinstance(n, int) and n > len(paths):
             raise ValueError(f"`n` is {n}, but {len(paths)} corpora make {len(paths)} environments; leave it out")
-        return {**given, "n": n}
+        return {**given, "corpus": paths, "n": n}
 
     @model_validator(mode="after")
     def _some_held_out(self) -> SpecEnv:

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from agentmill.pipelines.operators.bounds import Rows
 from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
+from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.tables import Table, read_columns
 
@@ -20,13 +21,16 @@ def falls_in(number: int, share: float) -> bool:
     return math.floor((number + 1) * exact) > math.floor(number * exact)
 
 
-def check_held_out(n: int, share: float, things: str) -> None:
-    """Raises ``UserError`` if a ``share`` above 0 of ``n`` things, of which there are some, sets none aside."""
+def check_held_out(n: int, share: float, things: str, more: str = "a larger n") -> None:
+    """Raises ``UserError`` if a ``share`` above 0 of ``n`` things, of which there are some, sets none aside.
+
+    ``more`` is what would make more of them.
+    """
     if n and share and not any(falls_in(number, share) for number in range(n)):
         least = math.ceil(1000 / n) / 1000
         raise UserError(
             f"held_out: {share} of {n} {things} sets none aside; expected at least one\n"
-            f"give {f'held_out: {least:g} or more, or ' if least < 1 else ''}a larger n, or leave held_out out",
+            f"give {f'held_out: {least:g} or more, or ' if least < 1 else ''}{more}, or leave held_out out",
             ErrorCode.SHARE_SETS_NONE_ASIDE,
         )
 
@@ -35,6 +39,17 @@ def chosen(identifier: str, share: float) -> bool:
     """Whether the thing of that id falls into a random ``share`` of all; a larger share holds a smaller one."""
     # ``derive_seed`` gives 31 bits.
     return derive_seed("share", identifier) < share * 2**31
+
+
+def check_split(rows: Rows, split: str | None) -> None:
+    """Raises ``UserError`` for a ``split`` that has none of the ``rows``, as far as that is known."""
+    known = [name for name, n in (rows.splits or {}).items() if n and name is not None]
+    if split is not None and known and not rows.of_split(split):
+        raise UserError(
+            f"there are no tasks of split {split!r} to play; known: {', '.join(known)}.{near_match(split, known)}\n"
+            "choose another split, or set some tasks aside: `held_out` of propose, of environments that of spec_env",
+            ErrorCode.SPLIT_EMPTY,
+        )
 
 
 def check_chosen(tables: Sequence[Table], splits: Sequence[str | None], share: float) -> None:

@@ -89,6 +89,16 @@ class WrapEnv(Operator):
             )
         return record
 
+    def families(self, reads: frozenset[str] | None) -> frozenset[str] | None:
+        """As ``Operator.families``. Raises ``UserError`` where none of the environments can be wrapped."""
+        if reads and reads.isdisjoint(WRAPPERS):
+            raise UserError(
+                f"environments of family {', '.join(sorted(reads))} have no wrappers\n"
+                f"wrap environments of family {' or '.join(WRAPPERS)}, or leave out this step and what needs its table",
+                ErrorCode.KEY_NOT_FOR_THIS,
+            )
+        return reads
+
     def provenance_config(self, context: StepContext) -> JsonObject:
         """As ``Operator.provenance_config``, with the seed that holds."""
         return {**super().provenance_config(context), "seed": self._seed(context)}

@@ -20,6 +20,7 @@ from agentmill.pipelines.recipes.parts import folders_of
 from agentmill.pipelines.recipes.plan import Plan
 from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import MANIFEST_NAME
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
@@ -78,7 +79,10 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate(plan: Plan) -> Estimate:
-    """The upper bounds of ``plan``. Raises ``UserError`` for a table of ``data`` that cannot be read."""
+    """The upper bounds of ``plan``.
+
+    Raises ``UserError`` for a table of ``data`` that cannot be read, and for a step that has nothing to work on.
+    """
     known = {folder: rows_in(Table.open(folder)) for folder in plan.data.values()}
     bounds: dict[str, Bounds] = {}
     steps = [step for step in plan.steps if step.name not in plan.left_out]
@@ -90,7 +94,10 @@ def estimate(plan: Plan) -> Estimate:
         inputs = {
             role: union(known.get(each.folder, Rows()) for each in outputs) for role, outputs in step.inputs.items()
         }
-        found = bounds[step.name] = step.parameters.bounds(inputs, step.models)
+        try:
+            found = bounds[step.name] = step.parameters.bounds(inputs, step.models)
+        except UserError as error:
+            raise UserError(f"{step.where}: {error}", error.code) from error
         known[step.folder] = found.rows
         known.update({step.folder / side: rows for side, rows in found.sides.items()})
     return summed(plan, steps, bounds)

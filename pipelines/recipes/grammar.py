@@ -36,7 +36,7 @@ from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.pipelines.operators.operator import Name
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.recipes.shipped import recipe_file
-from agentmill.pipelines.recipes.short_forms import inner_steps, written_out
+from agentmill.pipelines.recipes.short_forms import inner_steps, own_word, written_out
 from agentmill.pipelines.recipes.stopping import Until
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import Config, override, read_yaml, validate
@@ -164,7 +164,7 @@ def by_position(assignment: str, data: dict[str, Any]) -> str:
                 )
             found = places[0]
         else:
-            found = [part]
+            found = [own_word(node, part) if isinstance(node, dict) else part]
         for each in found:
             parts.append(each)
             node = child(node, each)

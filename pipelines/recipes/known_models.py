@@ -32,6 +32,7 @@ class KnownModels:
         self._will_be_trained: set[str] = set()
         self._versions_named = set(re.findall(r"@([a-z]+(?:-[0-9]+)?)", msgspec.json.encode(recipe.steps).decode()))
         self._adapters: set[str] = set()
+        self._rounds: dict[str, list[str]] = {}
         self.untrainable: dict[str, UserError] = {}
         """What is wrong with trainings of models that cannot be trained: they may be left out."""
 
@@ -81,7 +82,8 @@ class KnownModels:
         """
         name, _, version = reference.partition("@")
         known = self._versions[one_of(name, self._versions, "model", where)]
-        version = one_of(version or BASE, {**known, LAST: None}, f"version of the model {name!r}:", where)
+        versions = {**known, **dict.fromkeys(self._rounds.get(name, ())), LAST: None}
+        version = one_of(version or BASE, versions, f"version of the model {name!r}:", where)
         if version in known:
             return known[version]
         if name in self._will_be_trained:
@@ -119,8 +121,11 @@ class KnownModels:
 
     def _note_newest(self, step: Step, training: Training, learned: ModelConfig) -> None:
         """From now on ``learned`` is the newest model that is trained from what ``training`` starts from."""
-        versions = self._versions[training.model.partition("@")[0]]
+        name = training.model.partition("@")[0]
+        versions = self._versions[name]
         versions[LAST] = learned
+        if step.context.round:
+            self._rounds.setdefault(name, []).append(round_name(step.context.round))
         # Adapters that can be named are served, so a round is noted only where the recipe names it.
         if step.context.round and self._versions_named & {round_name(step.context.round), BEST}:
             versions[round_name(step.context.round)] = learned

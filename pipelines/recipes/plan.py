@@ -267,11 +267,15 @@ class Planner:
 def check_families(step: Step) -> frozenset[str] | None:
     """The families of the environments that ``step`` writes, as far as they are known.
 
-    Raises ``UserError`` where it wants admissible actions of families that do not list them.
+    Raises ``UserError`` for families that it cannot work on, and where it wants admissible actions of families that do
+    not list them.
     """
+    environments = step.inputs.get("environments", ())
+    if all(each.families is not None for each in environments):
+        step.parameters.check_families(families_of(environments) or frozenset())
     parameter = step.parameters.wants_admissible()
     if parameter is not None:
-        check_admissible(parameter, families_of(step.inputs.get("environments", ())) or ())
+        check_admissible(parameter, families_of(environments) or ())
     return step.parameters.families(families_of(step.inputs.get(step.parameters.primary, ())))
 
 

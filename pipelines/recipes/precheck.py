@@ -17,6 +17,7 @@ from agentmill.pipelines.doctor import sandbox
 from agentmill.pipelines.engine.provenance import check_ours
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.operators.train import Training
+from agentmill.pipelines.recipes.estimate import estimate
 from agentmill.pipelines.recipes.plan import Plan, families_of
 from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.serving.chat_template import check_template
@@ -54,11 +55,12 @@ class Preflight(msgspec.Struct, frozen=True):
 
 
 def check_run(plan: Plan, before: Mapping[str, Step] | None = None) -> None:
-    """Look at all that the unfinished steps of ``plan`` need.
+    """Look at all that the unfinished steps of ``plan`` need, and whether all of its steps have something to work on.
 
     ``before`` are the steps of the run so far where tables that differ give way (``--replace``): a step that is no
     longer the same is unfinished. Raises one ``UserError`` for all that is missing, each with the name of its step.
     """
+    estimate(plan)
     raise_all(missing_of(needed(plan, unfinished(plan, before))))
 
 
@@ -67,6 +69,7 @@ def check_dry(plan: Plan) -> Preflight:
 
     Raises ``UserError`` for mistakes of the recipe alone.
     """
+    estimate(plan)
     needs = needed(plan, unfinished(plan))
     raise_all(missing_of({key: each for key, each in needs.items() if each[1].depends == "recipe"}))
     machine = {key: each for key, each in needs.items() if each[1].depends == "machine"}
@@ -130,6 +133,9 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
             yield from needs_of_endpoints(model)
     if parameters.runs_code():
         yield Need(("sandbox",), "machine", partial(check_sandbox, "this step runs"))
+    own_extra = parameters.needs_extra()
+    if own_extra is not None:
+        yield Need(("extra", own_extra), "machine", partial(require, own_extra))
     for family in sorted(families_used(step)):
         extra = extra_of(family)
         if extra is not None:

@@ -184,15 +184,17 @@ def operator_named(step: JsonObject) -> JsonObject:
 
 def in_one_word(step: JsonObject) -> JsonObject:
     """A step with its tables under the word that its operator has, ``of`` or ``from``."""
-    operator = operator_type(step)
-    if operator is None:
-        return step
-    keys = keys_of(operator)
     given = [word for word in ONE_WORD if word in step]
-    own = [word for word in ONE_WORD if word in keys]
-    if len(given) != 1 or len(own) != 1 or given == own:
+    if len(given) != 1:
         return step
-    return {own[0] if key == given[0] else key: value for key, value in step.items()}
+    return {own_word(step, key): value for key, value in step.items()}
+
+
+def own_word(step: Mapping[str, Any], key: str) -> str:
+    """``key`` of a step; where it is ``of`` or ``from``, the one of these that its operator has."""
+    operator = operator_type(step) if key in ONE_WORD else None
+    own = [] if operator is None else [word for word in ONE_WORD if word in keys_of(operator)]
+    return own[0] if len(own) == 1 else key
 
 
 def operator_type(step: Mapping[str, Any]) -> type[Operator] | None:

@@ -305,6 +305,11 @@ class ModelConfig(Config):
         return is_reward_model(folder) if (folder / "config.json").is_file() else None
 
     @property
+    def stands_in(self) -> bool:
+        """Whether it is an expert that errs, which stands in for a model of any kind."""
+        return self.policy == "expert" and self.mistakes is not None
+
+    @property
     def managed(self) -> bool:
         """Whether servers have to be started for it."""
         return self.policy == "vllm" and not self.endpoints
@@ -365,8 +370,10 @@ class ModelConfig(Config):
 def check_scorer(config: ModelConfig, name: str) -> None:
     """Raises ``UserError`` for a model, called ``name`` in the recipe, that scores no text, or is given a way to write.
 
-    What is behind endpoints is believed.
+    What is behind endpoints is believed, and an expert that errs draws scores.
     """
+    if config.stands_in:
+        return
     if config.policy != "vllm" or config.scores is False:
         kind = f"has the policy {config.policy!r}" if config.policy != "vllm" else "writes text"
         raise UserError(
@@ -391,6 +398,8 @@ def check_scorer(config: ModelConfig, name: str) -> None:
 
 def check_tokenizer_known(config: ModelConfig, tokenizer: str | None) -> None:
     """Raises ``UserError`` unless a scorer behind endpoints, and it alone, is given the folder of its ``tokenizer``."""
+    if config.stands_in:
+        return
     if config.managed and tokenizer is not None:
         raise UserError(
             "`tokenizer` is for a scorer behind endpoints; this one has its own, so leave it out",

@@ -125,7 +125,7 @@ def used_too_few(manifest: Manifest, least: float) -> bool:
 
 
 def refuse_unused(name: str, table: Table, in_round: bool = False, again: str = "run with --replace") -> None:
-    """Raises ``NothingUsed``, with the most frequent reasons, if stage ``name`` dropped all its inputs.
+    """Raises ``NothingUsed``, with the most frequent reasons, if the step ``name`` dropped all its inputs.
 
     In a round of an ``iterate`` a table may be empty where the recipe itself chose none of the inputs
     (``blamed: curation``), since other rounds may give some. ``again`` says how to make the table anew.
@@ -142,11 +142,15 @@ def refuse_few(name: str, table: Table, least: float) -> None:
 
 
 def _too_few(name: str, table: Table, used: str, again: str) -> NothingUsed:
-    lines = [f"stage {name} used {used} of its {table.manifest.counts.read:,} inputs; why, with an example each:"]
+    examples = []
     for each in reasons(name, table)[:TOLD_REASONS]:
         first = each.examples[0]
         quoted = f": {label(first.detail, MAX_CHARACTERS)}" if first.detail else ""
-        lines.append(f"  {each.reason} {each.n:,}, as {label(first.input_id, MAX_CHARACTERS)}{quoted}")
+        examples.append(f"{each.reason} {each.n:,}, as {label(first.input_id, MAX_CHARACTERS)}{quoted}")
+    # One reason alone is in the line itself.
+    why = f" ({examples[0]})" if len(examples) == 1 else "; why, with an example each:"
+    lines = [f"step {name} used {used} of its {table.manifest.counts.read:,} inputs{why}"]
+    lines += [f"  {example}" for example in examples if len(examples) > 1]
     lines.append(f"correct that and {again}; more examples: agentmill inspect {table.folder} --dropped")
     return NothingUsed("\n".join(lines))
 

@@ -19,7 +19,7 @@ from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, Api
 from agentmill.schemas.views.view import Unused
 
 REASONS: Mapping[str, str] = {
-    "no_partner": "no other one of the same group",
+    "no_partner": "no other trajectory of its task, or for steps no other turn from its state, as branch makes",
     "other_opening": "all others of the same task begin with another prompt",
     "unscored": "no score tells it from the others, and neither it nor any of them is preferred",
     "tie": "all others have the same score",

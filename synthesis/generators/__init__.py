@@ -9,6 +9,7 @@ from agentmill.schemas.registry import Registry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agentmill.synthesis.generators.composition import Composer
     from agentmill.synthesis.generators.generator import EnvironmentGenerator, TaskGenerator
     from agentmill.synthesis.generators.task_author import TaskForm
 
@@ -27,7 +28,13 @@ _TASKS = {
     "codegym": "agentmill.synthesis.generators.codegym_tasks.generator:CodegymTaskGenerator",
     "interpreter": "agentmill.synthesis.generators.interpreter_tasks.generator:InterpreterTaskGenerator",
     "pddl": "agentmill.synthesis.generators.pddl_tasks.generator:PddlTaskGenerator",
+    "search": "agentmill.synthesis.generators.search_tasks.variants:SearchTaskGenerator",
     "toolbox": "agentmill.synthesis.generators.toolbox_tasks.generator:ToolboxTaskGenerator",
+}
+_COMPOSERS = {
+    "pddl": "agentmill.synthesis.generators.pddl_tasks.composition:PddlComposer",
+    "search": "agentmill.synthesis.generators.search_tasks.composition:SearchComposer",
+    "toolbox": "agentmill.synthesis.generators.toolbox_tasks.composition:ToolboxComposer",
 }
 _FORMS = {
     "pddl": "agentmill.synthesis.generators.pddl_tasks.written:PddlTaskForm",
@@ -40,5 +47,7 @@ ENVIRONMENT_GENERATORS: Registry[Callable[..., EnvironmentGenerator]] = Registry
 TASK_GENERATORS: Registry[Callable[..., TaskGenerator]] = Registry("task generator", _TASKS, group="task_generators")
 TASK_FORMS: Registry[type[TaskForm]] = Registry("form of written tasks", _FORMS, group="task_forms")
 """How a model writes tasks of a family."""
+TASK_COMPOSERS: Registry[type[Composer]] = Registry("composer of tasks", _COMPOSERS, group="task_composers")
+"""How tasks of a family are made into one."""
 GENERATORS: Registry[Any] = Registry("generator", {**_ENVIRONMENTS, **_TASKS})
 """All of them, for listings."""

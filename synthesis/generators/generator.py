@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
 
@@ -13,6 +15,31 @@ MOST_SPARE_TURNS = 6
 
 MOST_LONGER = 10
 """The solution of a harder variant is at most so many actions longer than that of its parent."""
+
+
+VARIED = ("easier", "harder", "other")
+DIRECTIONS: Mapping[str, Sequence[str]] = {
+    "codegym": VARIED,
+    "interpreter": VARIED,
+    "pddl": VARIED,
+    "search": ("inject", "fuzz"),
+    "toolbox": VARIED,
+}
+"""By family, the ways in which tasks are varied (``TaskGenerator.evolve``)."""
+
+
+def check_direction(family: str, direction: str) -> None:
+    """Raises ``UserError`` for a direction that tasks of a family are not varied in."""
+    if direction not in DIRECTIONS[family]:
+        raise UserError(
+            f"unknown direction {direction!r}; tasks of family {family} have {', '.join(DIRECTIONS[family])}",
+            ErrorCode.UNKNOWN_NAME,
+        )
+
+
+def is_on_side(length: int, before: int, direction: str) -> bool:
+    """Whether a solution of so many actions makes a variant ``easier``, ``harder`` or ``other`` than ``before``."""
+    return length < before if direction == "easier" else length > before if direction == "harder" else length == before
 
 
 def turns_of_plan(actions: int) -> int:
@@ -79,4 +106,9 @@ class TaskGenerator(Protocol):
     def evolve(
         self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int
     ) -> AsyncIterator[Task | GenerationError]:
-        """Up to ``n`` variants of ``parent``; ``direction`` is ``easier`` or ``harder``."""
+        """Up to ``n`` variants of ``parent``; ``direction`` is one of ``DIRECTIONS``.
+
+        Solutions are shorter if ``easier``, longer if ``harder``, and as long if ``other``: another start or goal. A
+        fact takes the place of a name if ``inject``, a vague detail that of an exact one if ``fuzz`` (ASearcher,
+        arXiv:2508.07976).
+        """

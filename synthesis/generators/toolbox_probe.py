@@ -106,6 +106,14 @@ class Probe:
 
 def disconnected(toolbox: Toolbox) -> list[str]:
     """Tools that take the key of a row that no call, made of what was shown before, ever shows."""
+    return [
+        f"{name} takes a key of {', '.join(sorted(tables))}, which no tool shows"
+        for name, tables in unshown_keys(toolbox).items()
+    ]
+
+
+def unshown_keys(toolbox: Toolbox) -> dict[str, set[str]]:
+    """The tables of which ``disconnected`` tools take keys that are never shown, by tool."""
     shown: set[str] = set()
     needs = {
         tool.name: {owner.name for p in tool.parameters if (owner := toolbox.keyed(p.column)) is not None}
@@ -119,11 +127,7 @@ def disconnected(toolbox: Toolbox) -> list[str]:
         if keys <= shown:
             break
         shown |= keys
-    return [
-        f"{name} takes a key of {', '.join(sorted(tables - shown))}, which no tool shows"
-        for name, tables in needs.items()
-        if tables - shown
-    ]
+    return {name: tables - shown for name, tables in needs.items() if tables - shown}
 
 
 def no_task(spec: EnvironmentSpec) -> list[str]:

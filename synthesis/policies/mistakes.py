@@ -13,17 +13,24 @@ from typing import Any
 
 import msgspec
 
-from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.trajectory import ApiAction, Tool
 from agentmill.synthesis.environments.environment import Environment
-from agentmill.synthesis.policies.policy import Conversation
+from agentmill.synthesis.policies.policy import Conversation, Review
+
+EXPERT = "expert"
+"""The name of the policy."""
 
 MISTAKES = "mistakes"
 """The sampling parameter of the policy ``expert``: the probability of a mistake at each turn."""
 
 WORDS = "I should look closer at what I was told, and try another way."
 """What a stand-in answers where it is asked for words and not for an action."""
+
+APPROVAL, OBJECTION = "OK", "Something else has to be done first."
+"""What an expert answers as a reviewer, the second after the word of its veto."""
 
 
 def draws_mistake(rate: float, seed: int) -> bool:
@@ -44,6 +51,21 @@ def other_action(conversation: Conversation, environment: Environment, best: Api
     if best is None:
         return chance.choice(listed) if listed else changed_call(last, environment.tools, chance)
     return changed_call(best, environment.tools, chance)
+
+
+def reviewed(review: Review, environment: Environment, best: ApiAction | None, errs: bool) -> str:
+    """What an expert answers as a reviewer: a veto of any action but ``best``, and if it errs the other answer.
+
+    Where the expert knows no way, nothing is vetoed.
+    """
+    if best is None or not review.proposed:
+        return APPROVAL
+    action = review.proposed[0]
+    if isinstance(action, ApiAction):
+        right = (action.function, action.kwargs) == (best.function, best.kwargs)
+    else:
+        right = action.content.strip() == environment.command(best)
+    return APPROVAL if right != errs else f"{review.veto} {OBJECTION}"
 
 
 def changed_call(call: ApiAction | None, tools: Sequence[Tool], chance: random.Random) -> ApiAction | None:
@@ -116,6 +138,12 @@ def drawn_answer(schema: JsonObject, chance: random.Random) -> Any:
             return chance.randint(least, schema.get("maximum", least + 4))
         case _:
             return any_value(schema, chance)
+
+
+def drawn_score(episode_id: str, messages: Sequence[Message], functions: str | None) -> tuple[float, str]:
+    """A draw from 0 to 1 in the place of the score of a conversation, and the digest of what is scored."""
+    scored = digest("score", episode_id, [msgspec.to_builtins(each) for each in messages], functions)
+    return random.Random(scored).random(), scored
 
 
 def _properties(tool: Tool | None) -> Mapping[str, JsonObject]:

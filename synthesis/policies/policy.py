@@ -18,6 +18,13 @@ from agentmill.synthesis.policies.cost import Budget, Prices, Spending
 from agentmill.synthesis.policies.rate_limit import Limits
 
 
+class Review(msgspec.Struct, frozen=True):
+    """What a reviewer is asked about: actions that a message with the text ``veto`` prevents."""
+
+    veto: str
+    proposed: tuple[AnyAction, ...]
+
+
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy may look at. ``environment`` is for experts only; a model policy never touches it.
 
@@ -25,8 +32,9 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     ``episode_id`` is the same for all turns of an episode: a policy with several servers sends them to the same one,
     whose prefix cache then holds the turns before. Without ``tools`` the agent is to write a command as text;
     ``tool_format`` is how it is shown tools, its calls and their results, and writes calls itself. With
-    ``answer_schema``, a JSON Schema, the turn is to be one JSON object that fits it. ``stand_in`` is the answer of an
-    expert that is asked in the place of a model which plays the environment.
+    ``answer_schema``, a JSON Schema, the turn is to be one JSON object that fits it. ``review`` is for experts, too: a
+    model reads in its prompt and in ``content`` what it is asked about. ``stand_in`` is the answer of an expert that is
+    asked in the place of a model which plays the environment.
     """
 
     episode_id: str
@@ -37,6 +45,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     tool_format: ToolFormat = "native"
     choices: list[str] | None = None
     answer_schema: JsonObject | None = None
+    review: Review | None = None
     environment: Environment | None = None
     stand_in: Callable[[], str] | None = None
 

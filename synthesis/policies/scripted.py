@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
-from agentmill.synthesis.policies.mistakes import MISTAKES, draws_mistake, other_action, stand_in_text
+from agentmill.schemas.views.dialogue import Dialogue
+from agentmill.synthesis.policies.mistakes import (
+    EXPERT,
+    MISTAKES,
+    drawn_score,
+    draws_mistake,
+    other_action,
+    reviewed,
+    stand_in_text,
+)
 from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.policies.reward_model import Score, Shown
 
 Script = Callable[[Conversation], Turn]
 
@@ -41,14 +52,18 @@ class ScriptedPolicy:
 class ExpertPolicy:
     """Asks ``environment.expert()`` for each action; speaks in commands or in calls, as the conversation asks for.
 
+    As a reviewer of several agents it vetoes every action but that of the plan.
+
     With ``mistakes`` in ``settings.sampling`` it errs at this rate (``agentmill.synthesis.policies.mistakes``): by the
     seed of the turn, so the same episode has the same mistakes. Then it stands in for a model: it goes on with any
-    action where a mistake has left it without a plan, answers a question for words with a fixed sentence, and one for
-    JSON, as a judge is asked, with a draw that fits the schema.
+    action where a mistake has left it without a plan, answers a question for words with a fixed sentence, one for JSON,
+    as a judge is asked, with a draw that fits the schema, and one for a score, as a reward model is, with a draw too.
     """
 
+    shown = Shown(Dialogue())
+
     def __init__(self, settings: PolicySettings) -> None:
-        self.name = "expert"
+        self.name = EXPERT
         self.model = None
         self.revision = settings.revision
         self.sampling = settings.sampling
@@ -68,12 +83,21 @@ class ExpertPolicy:
                 return Turn(actions=[MessageAction(content=stand_in_text(conversation))])
             raise PolicyError("no_environment", "the expert needs the live environment, and was given none")
         call = environment.expert()
+        if conversation.review is not None:
+            errs = rate is not None and draws_mistake(rate, conversation.seed)
+            review = reviewed(conversation.review, environment, call, errs)
+            return Turn(actions=[MessageAction(content=review)])
         if rate is not None and (call is None or draws_mistake(rate, conversation.seed)):
             call = other_action(conversation, environment, call) or call
         if call is None:
             raise PolicyError("no_plan", "the environment knows no way to the goal from the current state")
         action: AnyAction = call if conversation.tools else MessageAction(content=environment.command(call))
         return Turn(actions=[action])
+
+    async def score(self, episode_id: str, messages: Sequence[Message], functions: str | None) -> Score:
+        """A draw from 0 to 1, by what is scored."""
+        value, rendering = drawn_score(episode_id, messages, functions)
+        return Score(value=value, tokens=0, rendering=rendering)
 
     async def close(self) -> None:
         """Nothing is held."""

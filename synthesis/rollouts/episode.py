@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -138,6 +139,9 @@ class Episode:
     ``refused_s`` is that of its exploration.
     """
 
+    acts: ClassVar[bool] = True
+    """Whether actions are carried out; where none are, an expert is not given the environment either."""
+
     def __init__(
         self,
         plan: EpisodePlan,
@@ -211,7 +215,7 @@ class Episode:
             tool_format=SCAFFOLD_FORMATS.get(self.plan.scaffold, "native"),
             seed=seed,
             choices=choices,
-            environment=self.environment,
+            environment=self.environment if self.acts else None,
         )
         return await turn_of(policy or self.policy, conversation)
 
@@ -308,6 +312,8 @@ class ClosedBookEpisode(Episode):
 
     Whether the answer is right is not known here, so the outcome has the status ``unknown`` and no reward.
     """
+
+    acts: ClassVar[bool] = False
 
     def perform(self, actions: Sequence[AnyAction]) -> str | None:
         """The turn ends the episode. A call of a tool that nobody offered is recorded, and not carried out."""

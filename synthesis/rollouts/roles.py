@@ -14,10 +14,11 @@ from agentmill.schemas.config import Config
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Task
-from agentmill.schemas.records.trajectory import TextObservation
+from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, TextObservation
+from agentmill.schemas.views.conversation import PROPOSER
 from agentmill.schemas.views.roles import Perspective, Sees, perceived
 from agentmill.synthesis.environments.environment import EnvError
-from agentmill.synthesis.policies.policy import Conversation, Policy, Turn
+from agentmill.synthesis.policies.policy import Conversation, Policy, Review, Turn
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.llm_calls import all_of, text_of, total
 from agentmill.synthesis.rollouts.scaffold import Frame
@@ -150,6 +151,7 @@ class Part:
         self._best_of = role.best_of
         self._policy = policy
         self._roles = roles
+        self._veto = role.veto
 
     async def act(self, conversation: Conversation) -> Turn:
         """The policy's turn in this role."""
@@ -161,6 +163,7 @@ class Part:
             content=tuple(items),
             tools=conversation.tools if me.acts else [],
             choices=conversation.choices if me.acts else None,
+            review=None if self._veto is None else Review(self._veto, proposed(conversation.content)),
         )
         turn = await (self._ask(asked) if self._best_of == 1 else self._best(asked))
         marked = [msgspec.structs.replace(each, agent=self._agent, synthetic=me.person) for each in turn.actions]
@@ -199,6 +202,12 @@ class Part:
 
     async def close(self) -> None:
         """The policy is closed by who made it."""
+
+
+def proposed(content: Sequence[AnyItem]) -> tuple[AnyAction, ...]:
+    """The actions that are proposed last."""
+    proposals = [item for item in content if isinstance(item, Action) and item.role == PROPOSER]
+    return tuple(item for item in proposals if item.turn == proposals[-1].turn)
 
 
 def _choice_schema(drafts: int) -> JsonObject:

@@ -23,6 +23,7 @@ from agentmill.schemas.records.trajectory import AnyItem, Generation, Outcome, T
 from agentmill.synthesis.environments import DESCRIBED
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.policies.mistakes import EXPERT
 from agentmill.synthesis.policies.policy import PolicyError
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.episode import EpisodePlan, begin
@@ -62,8 +63,14 @@ class Imagine(Retrieval, Attempts):
         return self
 
     async def explore(self, exploration: Exploration, plan_id: str) -> AsyncIterator[Trajectory]:
-        """Yield the run with this id. Raises ``GenerationError`` for one that stays faulty, ``PolicyError``."""
+        """Yield the run with this id. Raises ``GenerationError`` for one that stays faulty, ``PolicyError``.
+
+        An expert, which stands in for a writer, plays in the environment.
+        """
         plan = self.plan_of(exploration, plan_id)
+        if exploration.policies[ACTOR].name == EXPERT:
+            yield await self.play(exploration, plan)
+            return
         # An environment that is only described cannot be made.
         in_words = exploration.spec.family == DESCRIBED and self.check == "declared"
         environment = None if in_words else exploration.make_environment()

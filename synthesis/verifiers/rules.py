@@ -21,11 +21,11 @@ A rule that has nothing to say about a trajectory (``when`` fits nothing, no sta
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from agentmill.schemas.config import Config
 from agentmill.schemas.records.trajectory import (
@@ -38,6 +38,7 @@ from agentmill.schemas.records.trajectory import (
     WebObservation,
 )
 from agentmill.schemas.views.conversation import answers
+from agentmill.schemas.views.roles import perceived, perspectives
 from agentmill.synthesis.environments.environment import misfit
 from agentmill.synthesis.step_values import steps_of
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern, Regex
@@ -110,8 +111,8 @@ class Rule(Config):
     answer: Form | None = Field(
         default=None, description="the form of the agent's last message, or of a last call's texts"
     )
-    grounded: Literal["numbers"] | None = Field(
-        default=None, description="numbers of the last message were in the task or in an observation"
+    grounded: Literal["numbers", "arguments"] | None = Field(
+        default=None, description="numbers of the last message, or values in calls, were in the task or said before"
     )
     legal: Literal[True] | None = Field(default=None, description="calls name declared tools and fit their schemas")
     repeats: int | None = Field(
@@ -146,7 +147,7 @@ class Rule(Config):
         if self.when is not None and not self.when.places(content):
             return None
         if self.form == "grounded":
-            return _ungrounded(trajectory, instruction)
+            return (_ungrounded if self.grounded == "numbers" else _ungrounded_calls)(trajectory, instruction)
         return _CHECKS[self.form](self, trajectory)
 
 
@@ -216,6 +217,40 @@ def _ungrounded(trajectory: Trajectory, instruction: str | None) -> list[Violati
     seen = [instruction or "", *(_text(item) for item in trajectory.content[:place] if not isinstance(item, Action))]
     known = {number for each in seen for number in _numbers(each)}
     return [Violation(place, f"{number:g} was never seen") for number in sorted(set(numbers) - known)]
+
+
+def _ungrounded_calls(trajectory: Trajectory, instruction: str | None) -> list[Violation] | None:
+    """Values in calls that their agent was not shown; the last action is left out, since it says what was found."""
+    content, roles = trajectory.content, perspectives(trajectory)
+    last = max((place for place, item in enumerate(content) if isinstance(item, Action)), default=-1)
+    found, compared = [], False
+    for name in dict.fromkeys(item.agent for item in content if isinstance(item, ApiAction)):
+        items, places = perceived(name, roles, content) if name in roles else (content, range(len(content)))
+        told = name not in roles or roles[name].told
+        said = (instruction or "").casefold() if told else ""
+        for place, item in zip(places, items, strict=True):
+            if isinstance(item, ApiAction) and place < last:
+                values = list(leaves(item.kwargs))
+                compared = compared or bool(values)
+                unseen = [value for value in values if not _says(said, value.casefold())]
+                found += [Violation(place, f"{value:.40} was never seen") for value in unseen]
+            # What an agent says itself is no evidence.
+            said += "" if isinstance(item, Action) else f"\n{_text(item)}".casefold()
+    return found if compared else None
+
+
+def leaves(value: JsonValue) -> Iterator[str]:
+    """The texts and numbers in a value of JSON."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from leaves(each)
+    elif not isinstance(value, bool | None):
+        yield str(value)
+
+
+def _says(text: str, value: str) -> bool:
+    """Whether ``value`` is in ``text``, and not within a longer word or number."""
+    return re.search(rf"(?<![\w.]){re.escape(value)}(?!\w)(?!\.\d)", text) is not None
 
 
 def _legal(rule: Rule, trajectory: Trajectory) -> list[Violation] | None:

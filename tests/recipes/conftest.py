@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ def general_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """``data/general_rows`` in the working directory: 40 conversations without an environment."""
     monkeypatch.chdir(tmp_path)
     return write_general_rows(tmp_path / "data/general_rows")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Corpora and their indices are kept apart from those of the user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AGENTMILL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture
@@ -35,9 +44,26 @@ def files_of_users(general_rows: Path) -> Path:
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Planning environments and tasks, made once."""
-    folder = tmp_path_factory.mktemp("recipes")
-    (folder / "made.yaml").write_text("name: made\ninclude: [environments/pddl]\nsteps: []\n", encoding="utf-8")
-    small = ["proposed_environments.n=4", "proposed_environments.held_out=0.25", "proposed_tasks.n=4"]
+    return environments_of("pddl", tmp_path_factory.mktemp("recipes"), 4)
+
+
+@pytest.fixture(scope="session")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Search environments and questions over their corpora, made once."""
+    return environments_of("search", tmp_path_factory.mktemp("search_recipes"), 12)
+
+
+@pytest.fixture(params=["made", "searched"])
+def anywhere(request: pytest.FixtureRequest) -> Path:
+    """Environments and tasks of one family after the other."""
+    found: Path = request.getfixturevalue(request.param)
+    return found
+
+
+def environments_of(family: str, folder: Path, tasks: int) -> Path:
+    """The folder of four environments, one of them held out, with so many tasks each."""
+    (folder / "made.yaml").write_text(f"name: made\ninclude: [environments/{family}]\nsteps: []\n", encoding="utf-8")
+    small = ["proposed_environments.n=4", "proposed_environments.held_out=0.25", f"proposed_tasks.n={tasks}"]
     given = [f"run_dir={folder / 'made'}", *(f"steps.{each}" for each in small)]
     assert agentmill("run", folder / "made.yaml", *given) == 0
     return folder / "made"

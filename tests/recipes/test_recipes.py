@@ -5,6 +5,7 @@ An expert that errs stands in for the model, and environments and tasks are made
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -13,16 +14,37 @@ from typing import Any
 
 import pytest
 
+from agentmill.pipelines.recipes.estimate import estimate
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.shipped import recipe_files
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import PreferenceRow, SftRow
 from agentmill.schemas.records.trajectory import Action
-from tests.errors import user_error
+from agentmill.synthesis.environments.search.examples import ARTICLES
+from agentmill.synthesis.environments.search.index import open_index
+from agentmill.synthesis.generators.search_tasks.checks import shows_answer
 from tests.pipelines.cli.tables import agentmill
 from tests.recipes.data_half import STAND_IN, rows, run
 
-FAMILIES = ("pddl", "toolbox", "codegym", "interpreter")
+FAMILIES = {
+    **{family: family for family in ("pddl", "toolbox", "codegym", "interpreter", "search")},
+    "tools": "toolbox",
+}
+"""The files of environments, and the family that each makes."""
+BOUND = {
+    "agent_flan": ("toolbox",),
+    "agentgen": ("pddl", "toolbox", "codegym", "interpreter"),
+    "agentrefine": ("pddl", "toolbox"),
+    "agentscaler": ("toolbox",),
+    "apigen_mt": ("toolbox",),
+    "goat": ("toolbox",),
+    "masksearch": ("search",),
+    "taskcraft": ("search",),
+    "webrl": ("pddl", "toolbox"),
+}
+"""Recipes whose method some families alone allow: with twins to be declined, tasks of rules, other names, chains of
+calls, a corpus, or tasks that models write."""
 
 
 def done(content: Sequence[Any]) -> list[str]:
@@ -42,29 +64,33 @@ def test_every_recipe_is_short_names_its_paper_and_can_be_planned(name: str, tmp
 
 
 def test_most_recipes_are_very_short() -> None:
-    lengths = [len(read_recipe(file, ()).steps) for file in recipe_files().values()]
-    assert statistics.median(lengths) <= 20
+    lengths = [len(file.read_text().splitlines()) for file in recipe_files().values()]
+    assert statistics.median(lengths) <= 23
 
 
-INCLUDING = [name for name, file in recipe_files().items() if "include:" in file.read_text()]
-BOUND = {"agent_flan": "toolbox"}
-"""Recipes whose method one family alone allows: only toolboxes have twins to be declined."""
+OTHER_KEYS = {"agentgen": "steps.proposed_environments.family={family}"}
+"""The override that moves a recipe to another family, where it is not that of the included environments."""
+MOVES = [(name, file) for name in recipe_files() for file in FAMILIES if (name, file) != ("agentgen", "search")]
+"""All but one: ``agentgen`` proposes tasks, and those of ``search`` are made from a corpus."""
 
 
-@pytest.mark.parametrize("name", INCLUDING)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_another_family_of_environments_is_one_override(name: str, family: str, tmp_path: Path) -> None:
-    overrides = [f"include.0=environments/{family}", f"run_dir={tmp_path}"]
-    if family != BOUND.get(name, family):
-        with user_error("key-not-for-this", f"family {family}", BOUND[name]):
-            make_plan(read_recipe(recipe_files()[name], overrides))
+@pytest.mark.parametrize(("name", "file"), MOVES)
+def test_another_family_of_environments_is_one_override(name: str, file: str, tmp_path: Path) -> None:
+    family = FAMILIES[file]
+    override = OTHER_KEYS.get(name, "include.0=environments/{file}").format(family=family, file=file)
+    recipe = read_recipe(recipe_files()[name], [override, f"run_dir={tmp_path}"])
+    if family not in BOUND.get(name, (family,)):
+        # Which key is wrong depends on the method; a family that needs a corpus is refused for that.
+        with pytest.raises(UserError, match=rf"famil\w+:? [\w, ]*{family}"):
+            make_plan(recipe)
         return
-    first = make_plan(read_recipe(recipe_files()[name], overrides)).steps[0]
-    assert getattr(first.parameters, "family", None) == family
+    plan = make_plan(recipe)
+    assert plan.steps[0].parameters.families(None) == {family}
+    assert estimate(plan).episodes
 
 
-def test_eto_pairs_share_the_task_and_the_winner_scored_higher(made: Path, tmp_path: Path) -> None:
-    folder = run(made, tmp_path, "eto", "steps.loop.rounds=1")
+def test_eto_pairs_share_the_task_and_the_winner_scored_higher(anywhere: Path, tmp_path: Path) -> None:
+    folder = run(anywhere, tmp_path, "eto", "steps.loop.rounds=1")
     pairs: list[PreferenceRow] = rows(folder / "loop/round-01/pairs")
     assert pairs
     assert all((row.chosen_score or 0) > (row.rejected_score or 0) for row in pairs)
@@ -73,8 +99,8 @@ def test_eto_pairs_share_the_task_and_the_winner_scored_higher(made: Path, tmp_p
     assert all(tasks[row.chosen_id] == tasks[row.rejected_id] for row in pairs)
 
 
-def test_agentevol_trains_on_all_seeds_and_on_the_first_success_of_each_task(made: Path, tmp_path: Path) -> None:
-    folder = run(made, tmp_path, "agentevol", "steps.evolution.rounds=2")
+def test_agentevol_trains_on_all_seeds_and_on_the_first_success_of_each_task(anywhere: Path, tmp_path: Path) -> None:
+    folder = run(anywhere, tmp_path, "agentevol", "steps.evolution.rounds=2")
     seeds = {each.trajectory_id for each in rows(folder / "seeds")}
     for number in (1, 2):
         place = folder / f"evolution/round-0{number}"
@@ -168,8 +194,8 @@ def test_codegym_learns_from_what_is_hard(tmp_path: Path) -> None:
     assert all(statistics.mean(rates[task]) <= 0.25 for task in played)
 
 
-def test_fireact_keeps_successes_alone(made: Path, tmp_path: Path) -> None:
-    folder = run(made, tmp_path, "fireact")
+def test_fireact_keeps_successes_alone(anywhere: Path, tmp_path: Path) -> None:
+    folder = run(anywhere, tmp_path, "fireact")
     won = {
         each.trajectory_id
         for name in ("by_commands", "by_calls", "reflected")
@@ -191,3 +217,41 @@ def test_agentgen_evolves_tasks_and_a_planner_solves_all_that_are_admitted(tmp_p
     assert all(each.outcome.status == "success" for each in shown)
     assert {each.task_id for each in shown} == {each.task_id for each in tasks if each.split == "train"}
     assert {row.task_id for row in rows(tmp_path / "run/rows")} == {each.task_id for each in shown}
+
+
+def test_taskcraft_extends_what_no_memory_answers_in_depth_and_width(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTMILL_CACHE", str(tmp_path / "cache"))
+    open_index.cache_clear()
+    one = ["n=1", "held_out=0", f"corpus={ARTICLES}"]
+    small = [f"steps.proposed_environments.{each}" for each in one]
+    small += [
+        "steps.proposed_tasks.n=70",
+        "steps.proposed_tasks.depth=[1, 2]",
+        "steps.proposed_compositions.n=12",
+        "steps.explored.k=1",
+    ]
+    knows = "models.actor={policy: scripted, turns: ['Gardawick in 1820 or Istlilva in 1931']}"
+    folder = tmp_path / "run"
+    assert agentmill("run", "taskcraft", "--only", "data", knows, *small, f"run_dir={folder}") == 0
+    tasks = {each.task_id: each for each in rows(folder / "tasks")}
+    unknown = {each.task_id for each in rows(folder / "unknown") if each.kept}
+    composed = {each.task_id: each for each in rows(folder / "compositions")}
+    assert 0 < len(unknown) < len(tasks)
+    assert {each for task in composed.values() for each in task.lineage.parents} <= unknown
+    assert {task.lineage.notes["how"] for task in composed.values()} == {"depth", "width"}
+    for task in composed.values():
+        parts = [tasks[each] for each in task.lineage.parents]
+        assert task.split == parts[0].split
+        opened = {action.kwargs["id"] for action in task.gold if action.function == "open"}
+        assert {source for part in parts for source in part.lineage.notes["sources"]} <= opened
+        if task.lineage.notes["how"] == "depth":
+            for part, after in itertools.pairwise(parts):
+                assert shows_answer(after.instruction, [part.goal["answer"]])
+                assert not shows_answer(task.instruction, [part.goal["answer"]])
+    explored = {each.trajectory_id: each for each in rows(folder / "explored")}
+    used = {row.trajectory_id for row in rows(folder / "rows")}
+    assert {each.task_id for each in explored.values()} <= unknown | set(composed)
+    assert used == {name for name, each in explored.items() if each.outcome.status == "success"}
+    assert {explored[name].task_id for name in used} & set(composed)

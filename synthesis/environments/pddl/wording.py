@@ -21,7 +21,7 @@ from agentmill.schemas.errors import near_match
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Tool
 from agentmill.synthesis.environments.environment import tidy
-from agentmill.synthesis.environments.pddl.domain import EQUALS, OBJECT, Action, Atom, Domain, Literal
+from agentmill.synthesis.environments.pddl.domain import EQUALS, OBJECT, Action, Atom, Domain, Literal, Problem
 from agentmill.synthesis.environments.pddl.template import Template, negated
 
 
@@ -75,6 +75,11 @@ class Wording:
             return self._denials[atom[0]].fill(atom[1:])
         sentence = self._sentences[atom[0]].fill(atom[1:])
         return sentence if positive else negated(sentence)
+
+    def goal(self, problem: Problem) -> str:
+        """The goal of a problem, as an instruction."""
+        sentences = [self.sentence((x.predicate, *x.arguments), positive=x.positive) for x in problem.goal]
+        return f"Goal: {' and '.join(sentences)}."
 
     def paragraph(self, atoms: Sequence[Atom], denied: Sequence[Atom] = ()) -> str:
         """The atoms, then the denied ones, in one sentence without those of hidden predicates; may be empty."""

@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest, file_sha256
-from agentmill.schemas.records.task import EnvironmentSpec
 
 TEXTS = (".txt", ".md")
 TABLES = (".jsonl", ".parquet")
@@ -55,13 +54,6 @@ class Passage(msgspec.Struct, frozen=True):
     links: list[str] = []
 
 
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The corpus of an environment: its path, and its ``corpus_digest``."""
-
-    path: str
-    digest: str
-
-
 class _Row(msgspec.Struct):
     """A line of JSON or a row of a table; further keys are ignored."""
 
@@ -79,19 +71,6 @@ def corpus_digest(path: Path) -> str:
         return digest("corpus", [[name, file_sha256(file)] for name, file in zip(named, files, strict=True)])
     except OSError as error:
         raise _unreadable(path, error) from None
-
-
-def source_of(path: Path, corpus: str) -> str:
-    """The source that names a corpus."""
-    return msgspec.json.encode(Source(str(path), corpus)).decode()
-
-
-def read_source(spec: EnvironmentSpec) -> Source:
-    """The corpus that an environment names. Raises ``ValueError`` if it names none."""
-    try:
-        return msgspec.json.decode(spec.source, type=Source)
-    except msgspec.DecodeError as error:
-        raise ValueError(f'its source names no corpus as {{"path": …, "digest": …}} ({error})') from None
 
 
 def check_unchanged(path: Path, expected: str) -> None:

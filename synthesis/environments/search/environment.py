@@ -18,8 +18,8 @@ from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, TextObservation, Tool
 from agentmill.synthesis.environments.environment import Check, EnvError, Transition, misfit, refusal
-from agentmill.synthesis.environments.search.corpus import read_source
 from agentmill.synthesis.environments.search.examples import examples
+from agentmill.synthesis.environments.search.sources import read_source
 from agentmill.synthesis.environments.toolbox.calls import (
     MAX_TEXT,
     Unfit,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction
-from agentmill.synthesis.environments.search.corpus import corpus_digest, source_of
+from agentmill.synthesis.environments.search.corpus import corpus_digest
+from agentmill.synthesis.environments.search.sources import source_of
 
 ARTICLES = Path(__file__).with_name("data") / "articles.jsonl"
 """``invented_articles(40)`` as JSON lines."""

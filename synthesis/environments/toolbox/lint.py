@@ -40,6 +40,11 @@ def lint(toolbox: Toolbox) -> Iterator[tuple[str, list[str]]]:
     yield "unused_table", _unused(toolbox)
 
 
+def is_name(name: str) -> bool:
+    """Whether tables, columns, tools and arguments may have that name."""
+    return bool(_IDENTIFIER.fullmatch(name)) and name not in (*_SQL_WORDS, *_MORE_SQL_WORDS, NEW_ID)
+
+
 def _tables(toolbox: Toolbox) -> list[str]:
     defects = [f"two tables are called {name}" for name in _twice(table.name for table in toolbox.tables)]
     empty = [f"table {table.name} has no columns" for table in toolbox.tables if not table.columns]
@@ -139,7 +144,7 @@ def _names(what: str, names: list[str]) -> list[str]:
     defects = [
         f"{what}: {name!r} is no name (small letters, digits and _; no word of SQL)"
         for name in names
-        if not _IDENTIFIER.fullmatch(name) or name in (*_SQL_WORDS, *_MORE_SQL_WORDS) or name == NEW_ID
+        if not is_name(name)
     ]
     return defects + [f"{what}: {name!r} is there twice" for name in _twice(names)]
 

@@ -22,7 +22,7 @@ from agentmill.synthesis.environments.codegym.problem import SUBMIT, Problem, Pr
 from agentmill.synthesis.environments.codegym.structure import problem_structure, task_structure
 from agentmill.synthesis.environments.codegym.workshop import Draw, Failure, Run, Workshop
 from agentmill.synthesis.environments.interpreter.goal import same
-from agentmill.synthesis.generators.generator import GenerationError, too_few
+from agentmill.synthesis.generators.generator import GenerationError, check_direction, is_on_side, too_few
 
 SIZES = (2, 12)
 """Of inputs, in the terms of their problem: about how many things there are."""
@@ -45,7 +45,6 @@ REACH = 10
 
 HALF_LEVEL_EFFORT = 24.0
 """The effort at which the level is one half."""
-DIRECTIONS = ("easier", "harder")
 
 
 class Case(Record):
@@ -98,20 +97,15 @@ class CodegymTaskGenerator:
     async def evolve(
         self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int
     ) -> AsyncIterator[Task | GenerationError]:
-        """``n`` variants or failures; solutions shorter than the parent's if ``easier``, longer if ``harder``."""
-        if direction not in DIRECTIONS:
-            raise UserError(
-                f"unknown direction {direction!r}; expected one of {', '.join(DIRECTIONS)}", ErrorCode.UNKNOWN_NAME
-            )
+        """``n`` variants or failures; solutions shorter than the parent's, longer, or (``other``) as long."""
+        check_direction("codegym", direction)
         length = len(parent.gold or [])
         if not length:
             yield GenerationError("broken_parent", f"task {parent.task_id} has no gold solution to go by")
             return
 
         def fits(case: Case) -> bool:
-            return (
-                LEAST_CALLS <= case.length < length if direction == "easier" else length < case.length <= length + REACH
-            )
+            return LEAST_CALLS <= case.length <= length + REACH and is_on_side(case.length, length, direction)
 
         lineage = Lineage(
             operator="evolve",

@@ -20,7 +20,7 @@ from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction
 from agentmill.synthesis.generators.data_files import fill
-from agentmill.synthesis.generators.generator import GenerationError, different_tasks, too_few
+from agentmill.synthesis.generators.generator import GenerationError, check_direction, different_tasks, too_few
 from agentmill.synthesis.generators.interpreter_procedural.generator import Row, Scheme, scheme_of
 from agentmill.synthesis.generators.interpreter_tasks.steps import (
     AnyStep,
@@ -94,9 +94,8 @@ class InterpreterTaskGenerator:
     async def evolve(
         self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int
     ) -> AsyncIterator[Task | GenerationError]:
-        """``n`` variants or failures: a step less if ``easier``, one more if ``harder``."""
-        if direction not in ("easier", "harder"):
-            raise UserError(f"unknown direction {direction!r}; expected easier or harder", ErrorCode.UNKNOWN_NAME)
+        """``n`` variants or failures: a step less if ``easier``, one more if ``harder``, others if ``other``."""
+        check_direction("interpreter", direction)
         try:
             scheme = scheme_of(spec)
             plan = msgspec.convert((parent.lineage.notes if parent.lineage else {}).get("plan"), Plan)
@@ -173,7 +172,13 @@ def _draw(scheme: Scheme, n_steps: int, as_function: bool, chance: random.Random
 
 
 def _varied(plan: Plan, scheme: Scheme, direction: str, chance: random.Random) -> Plan | None:
-    """A plan with a step less or one more, over the same rows; ``None`` where there is none to drop or to add."""
+    """A plan with a step less or one more, over the same rows; ``None`` where there is none to drop or to add.
+
+    ``other`` is another plan with as many steps.
+    """
+    if direction == "other":
+        drawn = _draw(scheme, len(plan.steps), plan.as_function, chance)
+        return drawn if len(drawn.steps) == len(plan.steps) else None
     steps = list(plan.steps)
     if direction == "easier" and steps:
         steps.remove(chance.choice(steps))

@@ -1,4 +1,4 @@
-"""Variants of a planning task, easier or harder by goal, start or objects, after AgentGen's Bi-Evol.
+"""Variants of a planning task, easier, harder or other by goal, start or objects, after AgentGen's Bi-Evol.
 
 Every method yields problems that it believes to be on the right side; the generator measures them by their plans.
 """
@@ -14,16 +14,23 @@ import msgspec
 from agentmill.schemas.records.task import Task
 from agentmill.synthesis.environments.pddl.domain import PddlError, Problem
 from agentmill.synthesis.environments.pddl.grounding import Grounded, bits
+from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
 from agentmill.synthesis.generators.pddl_tasks.planning_environment import (
+    GOAL_DRAWS,
     PlanningEnvironment,
     aiming_at,
     explore,
+    goal_atoms,
+    mask,
     starting_at,
 )
 from agentmill.synthesis.generators.pddl_tasks.start import Unsamplable
 
 REACH = 4
 """How many actions longer the plan of a harder variant may be."""
+
+NEAR = PlanLimits(max_expansions=3_000, optimal_expansions=3_000)
+"""How far a start is searched whose goal is at the wanted distance."""
 
 
 class Parent(msgspec.Struct, frozen=True):
@@ -102,7 +109,36 @@ def more_objects(environment: PlanningEnvironment, parent: Parent, chance: rando
     return aiming_at(problem, atoms) if atoms else None
 
 
+def other_goal(environment: PlanningEnvironment, parent: Parent, chance: random.Random) -> Problem | None:
+    """Another goal of the same predicates at the same distance."""
+    del environment
+    length, goal = len(parent.plan), parent.problem.goal
+    near = explore(parent.grounded, length)
+    predicates = sorted(each.predicate for each in goal)
+    weights = dict.fromkeys(predicates, 1.0)
+    before = {(each.predicate, *each.arguments) for each in goal}
+    for _ in range(GOAL_DRAWS):
+        atoms = goal_atoms(parent.grounded, chance.choice(near.at(length)), weights, len(goal), chance)
+        same_kind = sorted(atom[0] for atom in atoms) == predicates
+        if same_kind and {*atoms} != before and near.distance(mask(parent.grounded, atoms)) == length:
+            return aiming_at(parent.problem, atoms)
+    return None
+
+
+def other_start(_: PlanningEnvironment, parent: Parent, chance: random.Random) -> Problem | None:
+    """The same goal from another state that is as far from it."""
+    grounded, length = parent.grounded, len(parent.plan)
+    # Twice as far: in a small environment all that is near is nearer to the goal, or further from it.
+    states = explore(grounded, 2 * length).states[1:]
+    for state in chance.sample(states, min(len(states), GOAL_DRAWS)):
+        found = plan(grounded, NEAR, state).plan
+        if found is not None and len(found) == length:
+            return starting_at(parent.problem, grounded, state)
+    return None
+
+
 METHODS: dict[str, tuple[Method, ...]] = {
     "easier": (fewer_goals, nearer_start),
     "harder": (further_goal, more_objects),
+    "other": (other_goal, other_start),
 }

@@ -19,7 +19,12 @@ from agentmill.synthesis.environments.pddl.domain import PddlError
 from agentmill.synthesis.environments.pddl.grounding import ground
 from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
 from agentmill.synthesis.environments.pddl.reader import read_problem
-from agentmill.synthesis.generators.generator import GenerationError, different_tasks
+from agentmill.synthesis.generators.generator import (
+    GenerationError,
+    check_direction,
+    different_tasks,
+    is_on_side,
+)
 from agentmill.synthesis.generators.pddl_tasks.evolution import METHODS, Parent
 from agentmill.synthesis.generators.pddl_tasks.planning_environment import (
     PlanningEnvironment,
@@ -64,11 +69,8 @@ class PddlTaskGenerator:
     async def evolve(
         self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int
     ) -> AsyncIterator[Task | GenerationError]:
-        """``n`` variants or failures; every plan is shorter than the parent's if ``easier``, longer if ``harder``."""
-        if direction not in METHODS:
-            raise UserError(
-                f"unknown direction {direction!r}; expected one of {', '.join(METHODS)}", ErrorCode.UNKNOWN_NAME
-            )
+        """``n`` variants or failures; plans are shorter than the parent's, longer, or (``other``) as long."""
+        check_direction("pddl", direction)
         try:
             environment = read_environment(spec)
             origin = self._origin(environment, parent)
@@ -122,13 +124,12 @@ class PddlTaskGenerator:
             notes = {"direction": direction, "method": method.__name__}
             lineage = Lineage(operator="evolve", parents=[parent.task.task_id], seed=seed, notes=notes)
             task = environment.task(task_id, problem, self._limits, lineage)
-            if task is not None and _on_side(task, parent, direction) and task.structure_digest not in seen:
+            if (
+                task is not None
+                and is_on_side(len(task.gold or []), len(parent.plan), direction)
+                and task.structure_digest not in seen
+            ):
                 seen.add(task.structure_digest)
                 return msgspec.structs.replace(task, split=parent.task.split)
         detail = f"no new {direction} variant of a task of {len(parent.plan)} actions in {TRIES} tries"
         return GenerationError(f"no_{direction}_task", detail)
-
-
-def _on_side(task: Task, parent: Parent, direction: str) -> bool:
-    length = len(task.gold or [])
-    return length < len(parent.plan) if direction == "easier" else length > len(parent.plan)

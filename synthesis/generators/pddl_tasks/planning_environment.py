@@ -135,12 +135,11 @@ class PlanningEnvironment(msgspec.Struct, frozen=True):
         # Also an empty plan, since a task that is solved at its start is none.
         if not found.plan:
             return None
-        sentences = [self.wording.sentence((x.predicate, *x.arguments), positive=x.positive) for x in problem.goal]
         notes = self.spec.lineage.notes if self.spec.lineage else {}
         return Task(
             task_id=task_id,
             environment_id=self.spec.environment_id,
-            instruction=f"Goal: {' and '.join(sentences)}.",
+            instruction=self.wording.goal(problem),
             initial_state={"problem": problem_text(problem)},
             gold=gold_actions(self.domain, grounded, found.plan),
             difficulty=difficulty_of(len(found.plan), found.expansions),

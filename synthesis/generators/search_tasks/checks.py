@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -23,8 +24,13 @@ def search_task_checks(task: Task) -> Iterator[AdmissionCheck]:
 
 def shows_answer(text: str, answers: Sequence[str]) -> bool:
     """Whether a text has one of the answers, compared without case, punctuation and articles."""
-    words = f" {normalise_text(text)} "
-    return any(f" {normalise_text(answer)} " in words for answer in answers)
+    words = f" {words_of(text)} "
+    return any(f" {words_of(answer)} " in words for answer in answers)
+
+
+def words_of(text: str) -> str:
+    """A text without case, punctuation and articles; questions quote texts, and no quotation mark is part of a word."""
+    return normalise_text(re.sub("[“”]", " ", text))
 
 
 def shows_name(text: str, names: Sequence[str]) -> bool:

@@ -15,9 +15,10 @@ from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.synthesis.environments import make
 from agentmill.synthesis.environments.environment import EnvError
-from agentmill.synthesis.environments.search.corpus import read_documents, read_source
+from agentmill.synthesis.environments.search.corpus import read_documents
 from agentmill.synthesis.environments.search.environment import RESULTS, SEPARATOR, SearchEnvironment
 from agentmill.synthesis.environments.search.examples import solution
+from agentmill.synthesis.environments.search.sources import read_source
 from agentmill.synthesis.generators.generator import GenerationError, different_tasks, turns_of_plan
 from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of
 from agentmill.synthesis.generators.search_tasks.checks import ANSWER_SHOWN, shows_answer, shows_name
@@ -94,7 +95,7 @@ class CorpusTaskMaker:
         """The task of a draft, or ``None`` with the reason counted."""
         key = digest(self._spec.environment_id, draft.answers, sorted(hop.passage for hop in draft.hops))
         reason = self._fault(draft, key, environment)
-        queries = [_query(environment, hop.passage, hop.queries) for hop in draft.hops] if reason is None else []
+        queries = [query_for(environment, hop.passage, hop.queries) for hop in draft.hops] if reason is None else []
         found = [query for query in queries if query is not None]
         if reason is None and len(found) < len(draft.hops):
             reason = NOT_FOUND
@@ -117,7 +118,7 @@ class CorpusTaskMaker:
             return NAME_SHOWN
         if draft.method == "walk":
             self.counts[CHECKED_WALKS] += 1
-            if top_hit_answers(environment, draft):
+            if top_hit_answers(environment, draft.instruction, draft.answers):
                 return TOP_HIT
         return None
 
@@ -145,14 +146,14 @@ class CorpusTaskMaker:
         )
 
 
-def top_hit_answers(environment: SearchEnvironment, draft: Draft) -> bool:
+def top_hit_answers(environment: SearchEnvironment, instruction: str, answers: Sequence[str]) -> bool:
     """Whether the first passage that the bare instruction finds has the answers, so that no step between is needed."""
-    hits = environment.index.search(draft.instruction, 1)
+    hits = environment.index.search(instruction, 1)
     found = environment.index.open(hits[0].id) if hits else None
-    return found is not None and all(shows_answer(f"{found.title} {found.text}", [answer]) for answer in draft.answers)
+    return found is not None and all(shows_answer(f"{found.title} {found.text}", [answer]) for answer in answers)
 
 
-def _query(environment: SearchEnvironment, passage: str, queries: Sequence[str]) -> str | None:
+def query_for(environment: SearchEnvironment, passage: str, queries: Sequence[str]) -> str | None:
     """The first query whose results show the passage."""
     for query in queries:
         if passage in [hit.id for hit in environment.index.search(query, RESULTS)]:

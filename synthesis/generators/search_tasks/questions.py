@@ -62,13 +62,13 @@ def draw_mask(facts: CorpusFacts, depth: int, chance: random.Random) -> Draft | 
     passage = facts.passages[window[0].passage]
     text = " ".join(sentence.text for sentence in window)
     answers = tuple(sorted(masked, key=lambda each: (text.index(each), each)))
-    left = [name for name in (*spans, plain_title(passage.title)) if name not in masked and _has(text, name)]
+    left = [name for name in (*spans, plain_title(passage.title)) if name not in masked and has_name(text, name)]
     if not any(facts.is_rare(name) or name in facts.titles for name in left):
         return None
     labels = _mask_labels(answers)
-    cloze = _replaced(text, labels)
+    cloze = replaced(text, labels)
     instruction = f"{_asked(list(labels.values()))} in this text?{_order(depth)}\n\n“{cloze}”"
-    hint = _unlabelled(cloze)
+    hint = unlabelled(cloze)
     hop = Hop(passage.id, (hint[:_HINT_CHARACTERS], hint, f"{passage.title} {hint}"))
     return Draft("mask", depth, instruction, answers, (hop,))
 
@@ -90,10 +90,10 @@ def draw_width(facts: CorpusFacts, depth: int, chance: random.Random) -> Draft |
     lines: list[str] = []
     hops: dict[str, Hop] = {}
     for place, answer in zip(chosen, answers, strict=True):
-        line = _replaced(stated[place].text, {answer: labels[answer]})
+        line = replaced(stated[place].text, {answer: labels[answer]})
         lines.append(f"- “{line}”")
         passage = facts.passages[stated[place].passage]
-        hops.setdefault(passage.id, Hop(passage.id, (title, f"{title} {_unlabelled(line)}")))
+        hops.setdefault(passage.id, Hop(passage.id, (title, f"{title} {unlabelled(line)}")))
     asked = f"{_asked(list(labels.values()))} in these statements about {title}?{_order(depth)}"
     return Draft("width", depth, "\n".join([asked, *lines]), answers, tuple(hops.values()))
 
@@ -143,7 +143,7 @@ def _about(facts: CorpusFacts, at: int, name: str) -> Sequence[Sentence]:
     """The sentences of a passage that are about a name: all if it is the title, else those that have the name."""
     if at in facts.titles.get(name, ()):
         return facts.sentences[at]
-    return [sentence for sentence in facts.sentences[at] if _has(sentence.text, name)]
+    return [sentence for sentence in facts.sentences[at] if has_name(sentence.text, name)]
 
 
 def _chained(
@@ -153,11 +153,11 @@ def _chained(
     lines, hops = [], []
     for (about, sentence), name in zip(path, (title, *via), strict=True):
         last = sentence is path[-1][1]
-        text = _replaced(sentence.text, {**labels, answer: "[MASK]"} if last else labels)
+        text = replaced(sentence.text, {**labels, answer: "[MASK]"} if last else labels)
         subject = "" if about is None else f"About {labels.get(about, about)}: "
         lines.append(f"- {subject}“{text}”")
         passage = facts.passages[sentence.passage]
-        hops.append(Hop(passage.id, (name, f"{name} {passage.title}", f"{name} {_unlabelled(text)}")))
+        hops.append(Hop(passage.id, (name, f"{name} {passage.title}", f"{name} {unlabelled(text)}")))
     asked = "What belongs in the place of [MASK]? Each letter in brackets hides one name."
     return Draft("walk", len(path), "\n".join([asked, *lines]), (answer,), tuple(hops), tuple(via))
 
@@ -181,7 +181,8 @@ def _order(n: int) -> str:
     return "" if n == 1 else f" Separate the answers by {SEPARATOR!r}."
 
 
-def _has(text: str, name: str) -> bool:
+def has_name(text: str, name: str) -> bool:
+    """Whether a text has a name as words of its own."""
     return re.search(_whole(name), text) is not None
 
 
@@ -189,11 +190,12 @@ def _whole(name: str) -> str:
     return rf"(?<!\w){re.escape(name)}(?!\w)"
 
 
-def _replaced(text: str, labels: Mapping[str, str]) -> str:
+def replaced(text: str, labels: Mapping[str, str]) -> str:
     """Every name by its label, longer ones first, in one pass so that no label is looked into."""
     names = sorted(labels, key=lambda name: (-len(name), name))
     return re.sub("|".join(map(_whole, names)), lambda found: labels[found[0]], text)
 
 
-def _unlabelled(text: str) -> str:
+def unlabelled(text: str) -> str:
+    """A text without its labels, as words to search for."""
     return " ".join(re.sub(r"\[(?:MASK(?: \d+)?|[A-H])\]", " ", text).split())

@@ -22,7 +22,12 @@ from agentmill.synthesis.environments.toolbox.changes import changes
 from agentmill.synthesis.environments.toolbox.goal import Answer, Goal, numbers, tells
 from agentmill.synthesis.environments.toolbox.toolbox import FINISH
 from agentmill.synthesis.environments.toolbox.user import Request, Slot
-from agentmill.synthesis.generators.generator import GenerationError, different_tasks
+from agentmill.synthesis.generators.generator import (
+    GenerationError,
+    check_direction,
+    different_tasks,
+    is_on_side,
+)
 from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import Call, LiveToolbox, plain, read_toolbox, shape
 from agentmill.synthesis.generators.toolbox_tasks.operation import LOOK_UP, Operation, OperationSampler
 
@@ -39,7 +44,6 @@ HALF_LEVEL_EFFORT = 14.0
 """The effort at which the level is one half."""
 
 SPARE_TURNS = 6
-DIRECTIONS = ("easier", "harder")
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -86,11 +90,8 @@ class ToolboxTaskGenerator:
     async def evolve(
         self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int
     ) -> AsyncIterator[Task | GenerationError]:
-        """``n`` variants or failures; solutions shorter than the parent's if ``easier``, longer if ``harder``."""
-        if direction not in DIRECTIONS:
-            raise UserError(
-                f"unknown direction {direction!r}; expected one of {', '.join(DIRECTIONS)}", ErrorCode.UNKNOWN_NAME
-            )
+        """``n`` variants or failures; solutions shorter than the parent's, longer, or (``other``) as long."""
+        check_direction("toolbox", direction)
         try:
             live = read_toolbox(spec)
             plan = msgspec.convert((parent.lineage.notes if parent.lineage else {}).get("plan"), Plan)
@@ -129,7 +130,7 @@ class ToolboxTaskGenerator:
             if task is None or task.structure_digest in seen or len(operations) != varied.operations:
                 continue
             now = len(task.gold or [])
-            if now < length if direction == "easier" else length < now <= length + REACH:
+            if is_on_side(now, length, direction) and now <= length + REACH:
                 seen.add(task.structure_digest)
                 return msgspec.structs.replace(task, split=parent.split)
         detail = f"no new {direction} variant of a task of {length} calls in {TRIES} tries"
@@ -243,6 +244,8 @@ def _request(operations: list[Operation]) -> Request:
 def _varied(plan: Plan, direction: str, seed: int) -> Plan:
     if direction == "harder":
         return Plan(plan.draw, plan.operations + 1, seed, plan.by_key)
+    if direction == "other":
+        return Plan(plan.draw, plan.operations, seed, plan.by_key)
     if plan.operations > 1:
         return Plan(plan.draw, 1 + seed % (plan.operations - 1), 0, plan.by_key)
     return Plan(plan.draw, 1, plan.variant, True)

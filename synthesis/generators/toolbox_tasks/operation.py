@@ -154,6 +154,8 @@ class OperationSampler:
 
     def _counted(self) -> Operation | None:
         """A number that a tool computes, or how many rows it lists, for a row that is described."""
+        if not self._live.reads:
+            return None
         tool = self._chance.choice(self._live.reads)
         if len(tool.parameters) != 1:
             return None

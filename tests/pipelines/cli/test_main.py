@@ -61,7 +61,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "a.yaml", "--relpace"], "No such option.*--relpace.*Did you mean"),
         (["rollout"], "Missing option '--config'"),
         (["inspect", "nowhere"], "agentmill: there is no table at nowhere"),
-        (["list", "operator"], "unknown kind of plug-in 'operator'.*Did you mean 'operators'?"),
+        (["list", "operator"], "unknown kind 'operator'.*Did you mean 'operators'?"),
         (["check", "environments", "pdl"], "unknown environment 'pdl'.*Did you mean 'pddl'?"),
     ],
 )

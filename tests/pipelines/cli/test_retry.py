@@ -93,7 +93,7 @@ def test_a_step_that_uses_less_than_it_has_to_ends_with_its_reasons(
         assert agentmill("run", path, "--no-retry-dropped") == 1
         told = capsys.readouterr().err
         assert "less than min_used 0.9, of its" in told
-        assert "  malformed " in told
+        assert "(malformed " in told
         assert agentmill("run", recipe(tmp_path, server, min_used=0.1), "--no-retry-dropped") == 0
         asked, path = len(server.requests), recipe(tmp_path, server, min_used=0.9)
         assert agentmill("run", path, "--no-retry-dropped") == 1

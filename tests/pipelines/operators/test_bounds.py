@@ -132,6 +132,10 @@ def test_harder_variants_are_longer() -> None:
     assert (easier.rows.n, easier.rows.turns, easier.rows.splits) == (20, 8, {"train": 12, "other": 8})
     harder = stage("evolve", **step).bounds(tasks, {})
     assert (harder.rows.n, harder.rows.plan, harder.rows.turns) == (40, 13, 32)
+    inject = stage("evolve", **step, directions=["fuzz", "inject"]).bounds(tasks, {})
+    assert inject.rows == harder.rows
+    other = stage("evolve", **step, directions=["other", "fuzz"]).bounds(tasks, {})
+    assert (other.rows.n, other.rows.plan, other.rows.turns) == (40, 3, 8)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,10 @@ def test_corpora_and_families_are_looked_at_before_the_step(tmp_path: Path, corp
     other = job(tmp_path, "corpus_tasks", "tasks", of="planning")
     with user_error("key-not-for-this", "family pddl", "`propose`"):
         other.parameters.check_inputs(other.inputs)
+    with user_error("key-not-for-this", "family pddl", "`propose`"):
+        other.parameters.families(frozenset({"pddl", "search"}))
+    assert other.parameters.families(frozenset({"search"})) == {"search"}
+    assert other.parameters.families(None) is None
     seed_table(tmp_path / "broken", [spec_of(invented(tmp_path), "x").__class__("x", "search", "x", "no JSON")])
     broken = job(tmp_path, "corpus_tasks", "tasks", of="broken")
     with user_error("damaged-file", "names no corpus"):

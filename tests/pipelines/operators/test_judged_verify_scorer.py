@@ -231,3 +231,20 @@ def test_a_tree_search_asks_its_scorer(tmp_path: Path, chooser: dict[str, Served
     for wrong in ({"value": "scorer"}, {"scorer": "judging"}, {"tokenizer": "x"}):
         with user_error("rule-broken", "scorer"):
             stage("tree_search", **on, **wrong)
+
+
+def test_an_expert_that_errs_stands_in_for_a_scorer_and_a_warning_says_so(runs: Path) -> None:
+    models = {"scorer": model("expert", mistakes=0.3)}
+    step = job(runs, "scorer", "scores", models, of="runs", scorer="judging", pass_at=0.5)
+    step.parameters.check_models({"scorer": models["scorer"].config})
+    manifest = step.run()
+    found = {each.trajectory_id: each for each in rows_of(runs / "scores")}
+    assert len({each.score for each in found.values()}) == 3
+    assert all(0 <= each.score <= 1 and each.passed == (each.score >= 0.5) for each in found.values())
+    assert step.parameters.notes(manifest) == [
+        "warning: an expert that errs stands in for scorer: its answers are drawn, and say nothing"
+    ]
+    run(runs, "scorer", "again", models, of="runs", scorer="judging")
+    assert {each.trajectory_id: each.score for each in rows_of(runs / "again")} == {
+        name: each.score for name, each in found.items()
+    }

@@ -50,6 +50,10 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "call_first": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
     "check_tokens": ({"of": "x", "tokenizer": "m"}, {"of": ["Trajectory"]}),
     "combine": ({"of": "x", "scores": [{"score": "reward"}]}, {"of": ["Trajectory"]}),
+    "compose": (
+        {"of": "t", "environments": "e", "how": "sequence"},
+        {"of": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
     "corpus_tasks": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
     "decontaminate": ({"of": "x", "against": "t"}, {"of": ["Trajectory"], "against": ["Task"]}),
     "dedup": ({"of": "x", "near": 0.8}, {"of": ["Trajectory"]}),
@@ -102,6 +106,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "step_agreement": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
     "step_effect": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
     "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
+    "tool_graph": ({"specs": "bundled:hotel"}, {}),
     "tool_need": (
         {"of": "x", "attempts": "a", "verdicts": "v", "score": "passed:answer_match"},
         {"of": ["Trajectory"], "attempts": ["Trajectory"], "verdicts": ["Verdict"]},

@@ -298,3 +298,20 @@ def test_a_copy_of_a_toolbox_task_made_by_rules_is_a_fault(tmp_path: Path) -> No
     write_table(tmp_path / "seeds", [[seed]])
     assert propose(tmp_path, LIBRARY_SPEC, copy, lending(), seeds="seeds").counts.written == 1
     assert rows_of(tmp_path / "tasks")[0].lineage.notes["repairs"] == 1
+
+
+def test_rules_make_the_tasks_where_an_expert_that_errs_stands_in_for_their_author(tmp_path: Path) -> None:
+    write_table(tmp_path / "environments", [[ferry()]], EnvironmentSpec)
+    expert = {"generator": model("expert", mistakes=0.3)}
+    given = {"of": "environments", "n": 2, "seed": 1}
+    step = job(tmp_path, "propose", "written", expert, backend="llm", policy="author", **given)
+    step.parameters.check_models({"generator": expert["generator"].config})
+    manifest = step.run()
+    run(tmp_path, "propose", "made", **given)
+    assert rows_of(tmp_path / "written") == rows_of(tmp_path / "made") != []
+    assert step.parameters.notes(manifest) == [
+        "warning: an expert that errs stands in for generator: the procedural generator makes the tasks, and nothing"
+        " suggests them"
+    ]
+    with user_error("key-not-for-this", "`expert` plans and cannot write tasks"):
+        step.parameters.check_models({"generator": model("expert").config})

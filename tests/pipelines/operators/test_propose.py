@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentmill.schemas.records.task import EnvironmentSpec
@@ -14,6 +15,7 @@ from tests.builders import spec
 from tests.errors import user_error
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
 from tests.pipelines.operators.steps import job, run
+from tests.pipelines.recipes.test_plan import plan_of
 
 TABLES = ("proposed_environments", "environments", "proposed_tasks", "evolved_tasks", "tasks")
 
@@ -79,6 +81,23 @@ def test_variants_have_the_split_of_their_parent(worlds: Path) -> None:
         (parent_id,) = task.lineage.parents
         assert task.split == parents[parent_id].split
         assert len(task.gold) < len(parents[parent_id].gold)
+
+
+def test_directions_must_be_those_of_a_family(worlds: Path, tmp_path: Path) -> None:
+    step = job(worlds, "evolve", "fuzzy", of="tasks", environments="environments", directions=["other", "fuzz"])
+    with user_error("key-not-for-this", "`directions: fuzz` is none of family pddl", "easier, harder, other"):
+        step.parameters.check_inputs(step.inputs)
+    environments = [{"spec_env": "environments", "family": "toolbox"}, {"propose": "tasks", "of": "environments"}]
+    evolve = {"evolve": "more", "of": "tasks", "environments": "environments", "directions": ["inject"]}
+    with user_error("key-not-for-this", "more (evolve", "`directions: inject` is none of family toolbox"):
+        plan_of(tmp_path, [*environments, evolve])
+    searched = msgspec.structs.replace(rows_of(worlds / "environments")[0], family="search")
+    others = [each for each in rows_of(worlds / "environments") if each.environment_id != searched.environment_id]
+    write_table(tmp_path / "environments", [[searched, *others]], EnvironmentSpec)
+    tasks = [task for task in rows_of(worlds / "tasks") if task.environment_id == searched.environment_id]
+    write_table(tmp_path / "tasks", [tasks])
+    manifest = run(tmp_path, "evolve", "e", of="tasks", environments="environments", directions=["other"])
+    assert manifest.reasons == {"family_not_varied": len(tasks)}
 
 
 def test_no_structure_is_in_two_tasks(worlds: Path) -> None:

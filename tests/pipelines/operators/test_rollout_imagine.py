@@ -23,7 +23,7 @@ from tests.builders import agent_message, instruction, seen, tool, trajectory
 from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi, Reply, text
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
-from tests.pipelines.operators.steps import model, run, stage
+from tests.pipelines.operators.steps import job, model, run, stage
 from tests.ruin_environment import SPEC, Sayer, registered, ruin_task
 
 ON = {"tasks": "tasks", "environments": "environments"}
@@ -195,3 +195,18 @@ def test_what_broke_off_goes_on_and_ends_the_same(world: Path, monkeypatch: pyte
 def test_mistakes_are_found_before_anything_runs(parameters: dict[str, Any], message: tuple[str, ...]) -> None:
     with user_error(*message):
         stage("imagine", policy="p", **ON, **parameters)
+
+
+def test_an_expert_that_errs_stands_in_for_a_writer_by_acting(world: Path) -> None:
+    step = job(world, "imagine", "acted", {"actor": model("expert", mistakes=0.0)}, policy="p", **ON)
+    step.parameters.check_models({"actor": model("expert", mistakes=0.0).config})
+    manifest = step.run()
+    assert manifest.counts == Counts(read=12, used=12, dropped=0, written=12)
+    for row in rows_of(world / "acted"):
+        assert row.outcome.status == "success"
+        assert not any(item.synthetic for item in row.content)
+    assert step.parameters.notes(manifest) == [
+        "warning: an expert that errs stands in for actor: it acts in the environments, and no observation is imagined"
+    ]
+    with user_error("key-not-for-this", "`expert` plans and cannot write trajectories"):
+        step.parameters.check_models({"actor": model("expert").config})

@@ -97,8 +97,8 @@ def test_the_order_of_selections_does_not_matter(key: str, folder: Path) -> None
 def test_what_is_not_selected_says_why(folder: Path) -> None:
     select(folder / "c", {"both": False}, reason="too long")
     reasons = dropped(folder, {"all": ["a", "c"], "strict": True})
-    assert reasons["both"] == "too long"
-    assert reasons["other"] == "selection 'filter'"
+    assert reasons["both"] == "c: too long"
+    assert reasons["other"] == "a: selection 'filter'"
     assert reasons["unknown"] == "no selection knows it (strict: true)"
 
 

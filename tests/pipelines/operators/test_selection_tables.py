@@ -52,7 +52,7 @@ def left_out(folder: Path, selections: Any) -> dict[str, str]:
 
 
 def test_a_selection_of_tasks_decides_about_their_trajectories(tried: Path) -> None:
-    out = dict.fromkeys(("out-0", "out-1"), "too_hard")
+    out = dict.fromkeys(("out-0", "out-1"), "of_tasks: too_hard")
     assert left_out(tried, "of_tasks") == out
     unknown = dict.fromkeys(("unlisted-0", "unlisted-1", "stray"), "no selection knows it (strict: true)")
     assert left_out(tried, {"all": "of_tasks", "strict": True}) == {**out, **unknown}
@@ -91,7 +91,7 @@ def test_only_the_tasks_that_are_kept_are_played(operator: str, parameters: dict
     assert {row.task_id for row in rows_of(tried / "played")} == {"kept", "unlisted"}
     assert manifest.metrics["not_in_selections"] == 2
     (letter,) = [each for each in dropped_of(tried / "played") if each.reason == "not_selected"]
-    assert (letter.input_id, letter.blamed, letter.detail) == ("out", "curation", "too_hard")
+    assert (letter.input_id, letter.blamed, letter.detail) == ("out", "curation", "of_tasks: too_hard")
 
 
 def test_what_no_selection_of_tasks_knows_is_played_unless_strict(tried: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.registry import Registry
-from agentmill.synthesis.environments.search.corpus import read_source
+from agentmill.synthesis.environments.search.sources import read_source
 from agentmill.synthesis.generators.inspirations import BUILT_IN, read_inspirations
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.sandbox import pool
@@ -185,6 +187,22 @@ def test_a_corpus_makes_one_environment_that_admission_takes_once(tmp_path: Path
     assert {spec.environment_id for spec in rows_of(tmp_path / "admitted")} == {s.environment_id for s in specs}
 
 
+def test_invented_articles_are_as_many_corpora_as_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTMILL_CACHE", str(tmp_path / "cache"))
+    given = {"family": "search", "corpus": "invented:40", "n": 4, "held_out": 0.25}
+    run(tmp_path, "spec_env", "environments", **given)
+    specs = rows_of(tmp_path / "environments")
+    named = [msgspec.json.decode(spec.source)["path"] for spec in specs]
+    assert sorted(named) == [f"invented:40/{number}" for number in (1, 2, 3, 4)], "they are found on any machine"
+    assert {spec.lineage.notes["documents"] for spec in specs} == {40}
+    assert Counter(spec.split for spec in specs) == {"train": 3, "held_out": 1}
+    assert len({read_source(spec).digest for spec in specs}) == 4
+    assert run(tmp_path, "admit", "admitted", of="environments").counts.written == 4
+    assert job(tmp_path, "spec_env", "environments", **given).finished() is not None
+
+
 def test_a_changed_corpus_is_another_configuration(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "corpus.jsonl", [OTTERS])
     run(tmp_path, "spec_env", "worlds", family="search", corpus=str(path))
@@ -203,6 +221,8 @@ def test_a_changed_corpus_is_another_configuration(tmp_path: Path) -> None:
         ({"corpus": "x.jsonl"}, "goes with `family: search`"),
         ({"family": "search", "corpus": "x.jsonl", "n": 2}, "`n` is 2"),
         ({"family": "search", "corpus": "x.jsonl", "inspiration": "y.txt"}, "`inspiration`"),
+        ({"family": "search", "corpus": "invented:19"}, "from 20 to 10,000"),
+        ({"family": "search", "corpus": "invented:many", "n": 2}, "invented:many"),
     ],
 )
 def test_corpus_goes_with_family_search(parameters: dict[str, Any], words: str) -> None:

@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from agentmill.pipelines.operators.splits import assign_groups
+from agentmill.pipelines.operators.bounds import Rows
+from agentmill.pipelines.operators.splits import assign_groups, check_split
 from tests.errors import user_error
 
 SHARES = {"train": 0.8, "dev": 0.1, "test": 0.1}
@@ -36,3 +37,14 @@ def test_every_split_gets_a_group() -> None:
     assert set(found.values()) == set(SHARES)
     with user_error("split-empty", "2 groups", "3 splits"):
         assign_groups({"a": 100, "b": 1}, SHARES, 0)
+
+
+def test_a_split_that_has_no_rows_is_refused_where_that_is_known() -> None:
+    rows = Rows(n=5, splits={"train": 5, "held_out_tasks": 0})
+    for split in ("trian", "held_out_tasks"):
+        with user_error("split-empty", f"no tasks of split {split!r}", "known: train."):
+            check_split(rows, split)
+    check_split(rows, "train")
+    check_split(rows, None)
+    check_split(Rows(n=5), "trian")
+    check_split(Rows(n=0, splits={"train": 0}), "train")

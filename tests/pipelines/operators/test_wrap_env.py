@@ -13,7 +13,7 @@ from agentmill.pipelines.engine.chunks import seed_table
 from tests.errors import user_error
 from tests.pipelines.cli.tables import COMPARE, agentmill, write_environments, write_recipe
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of
-from tests.pipelines.operators.steps import job, model, run
+from tests.pipelines.operators.steps import job, model, run, stage
 from tests.synthesis.environments.examples import WAREHOUSE_SPEC
 
 WRAPPERS = {"twins": 2, "hidden": 1, "faults": 0.2, "hints": True}
@@ -77,6 +77,14 @@ def test_worlds_without_wrappers_are_kept_as_dropped(tmp_path: Path) -> None:
     run(tmp_path, "spec_env", "planning", family="pddl", n=1)
     assert run(tmp_path, "wrap_env", "wrapped", of="planning", twins=1).reasons == {"no_wrapper": 1}
     assert "family pddl have no wrappers" in dropped_of(tmp_path / "wrapped")[0].detail
+
+
+def test_families_without_wrappers_are_refused_unless_others_have_some() -> None:
+    step = stage("wrap_env", of="environments", rename="words")
+    with user_error("key-not-for-this", "family search have no wrappers", "pddl or toolbox"):
+        step.families(frozenset({"search"}))
+    assert step.families(frozenset({"search", "pddl"})) == {"search", "pddl"}
+    assert step.families(None) is None
 
 
 def test_environments_and_tasks_of_several_families_are_renamed(worlds: Path, tmp_path: Path) -> None:

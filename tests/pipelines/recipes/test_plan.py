@@ -9,6 +9,7 @@ import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.parts import WHOLE, Part
 from agentmill.pipelines.recipes.plan import Plan, make_plan
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.records.verdict import Label
@@ -45,12 +46,12 @@ def toolboxes(family: str = "toolbox") -> list[dict[str, Any]]:
     return [{**SPEC_ENV, "family": family, "as": "proposed"}, admit, PROPOSE]
 
 
-def plan_of(folder: Path, steps: list[dict[str, Any]], *overrides: str, **changes: Any) -> Plan:
+def plan_of(folder: Path, steps: list[dict[str, Any]], *overrides: str, part: Part = WHOLE, **changes: Any) -> Plan:
     models = {"actor": {"policy": "vllm", "model": "bundled:smollm2-135m-instruct"}, "planner": {"policy": "expert"}}
     data = {"name": "test", "run_dir": str(folder / "run"), "models": models, "steps": steps, **changes}
     path = folder / "recipe.yaml"
     path.write_text(dump_yaml(data), encoding="utf-8")
-    return make_plan(read_recipe(path, overrides))
+    return make_plan(read_recipe(path, overrides), part)
 
 
 def test_steps_are_resolved_in_order(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agentmill.pipelines.recipes.parts import Part
 from agentmill.pipelines.recipes.plan import Plan
 from agentmill.pipelines.recipes.precheck import check_dry
 from tests.errors import user_error
@@ -154,3 +155,16 @@ def test_the_newest_of_an_iteration_scores(tmp_path: Path) -> None:
         ("round-02", "judging"),
         ("round-02", "judging"),
     ]
+
+
+@pytest.mark.parametrize("step", [SCORE, SEARCH])
+def test_an_expert_that_errs_stands_in_for_the_reward_model_that_is_trained_from_it(
+    step: dict[str, Any], tmp_path: Path
+) -> None:
+    given = {"models": {"actor": {"policy": "expert", "mistakes": 0.3}}}
+    plan = plan_of(tmp_path, [*TRAINED, step], part=Part(only="data"), **given)
+    assert "judging" in plan.left_out
+    assert plan.steps[-1].name not in plan.left_out
+    assert plan.steps[-1].models["scorer"].stands_in
+    with user_error("model-of-wrong-kind", "has the policy 'expert' and cannot score"):
+        plan_of(tmp_path, [*TRAINED, step], part=Part(only="data"), models={"actor": {"policy": "expert"}})

@@ -42,7 +42,7 @@ def test_a_command_whose_inputs_were_all_dropped_fails_with_the_reasons(
     assert agentmill("run", recipe) == 1
     first = capsys.readouterr().err.partition("agentmill: ")[2]
     lines = first.splitlines()
-    assert lines[0] == "stage runs used none of its 5 inputs; why, with an example each:"
+    assert lines[0] == "step runs used none of its 5 inputs; why, with an example each:"
     assert [line.split(",")[0] for line in lines[1:4]] == ["  invalid_json 2", "  blank 1", "  invalid 1"]
     assert lines[1].startswith("  invalid_json 2, as row-000000001: ")
     assert lines[4:] == [
@@ -107,12 +107,12 @@ def test_a_round_may_choose_none_of_its_inputs(tmp_path: Path) -> None:
     table = dropping(tmp_path, "curation")
     refuse_unused("out", table, in_round=True)
     assert unused_notes(table.manifest) == ["warning: none of its 1 inputs was used (skipped 1)"]
-    with pytest.raises(NothingUsed, match="stage out used none of its 1 inputs"):
+    with pytest.raises(NothingUsed, match="step out used none of its 1 inputs"):
         refuse_unused("out", table)
 
 
 def test_a_round_that_fails_is_no_choice(tmp_path: Path) -> None:
-    with pytest.raises(NothingUsed, match=r"\n  skipped 1, as task-0000\n"):
+    with pytest.raises(NothingUsed, match=r" inputs \(skipped 1, as task-0000\)\n"):
         refuse_unused("out", dropping(tmp_path, "policy"), in_round=True)
 
 
@@ -127,6 +127,6 @@ def test_an_export_that_can_write_nothing_fails(tmp_path: Path, capsys: pytest.C
     for _ in range(2):
         assert agentmill("export", tmp_path / "runs", "--to", "sft", "--out", tmp_path / "rows") == 1
         told = capsys.readouterr().err
-        assert "stage rows used none of its 1 inputs" in told
+        assert "step rows used none of its 1 inputs" in told
         assert "correct that and export to another --out" in told
     assert agentmill("export", tmp_path / "runs", "--to", "llamafactory", "--out", tmp_path / "l", "--pairs") == 1

@@ -169,12 +169,13 @@ def test_many_inputs_are_played_some_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     assert played[:2] == [100, 31]
 
 
-@pytest.mark.parametrize("direction", ["easier", "harder"])
-def test_variants_are_shorter_or_longer(direction: str) -> None:
+@pytest.mark.parametrize("direction", ["easier", "harder", "other"])
+def test_variants_are_shorter_or_longer_or_others(direction: str) -> None:
     (parent,) = proposed(GAUGE_SPEC, 1, plan_length=(6, 6))
     variants = evolved(parent, direction, 3)
     lengths = [len(task.gold) for task in variants]
-    assert all(length < 6 if direction == "easier" else length > 6 for length in lengths)
+    assert all({"easier": length < 6, "harder": length > 6, "other": length == 6}[direction] for length in lengths)
+    assert parent.structure_digest not in {task.structure_digest for task in variants}
     assert {task.lineage.parents[0] for task in variants} == {parent.task_id}
     assert all(rejection(admit_task(task, GAUGE_SPEC)[0]) is None for task in variants)
 

@@ -89,10 +89,10 @@ def test_same_seed_same_tasks(worlds: list[EnvironmentSpec]) -> None:
     assert proposed(worlds[1], 4, seed=7) != proposed(worlds[1], 4, seed=8)
 
 
-def test_tasks_get_easier_and_harder_by_a_step(worlds: list[EnvironmentSpec]) -> None:
+def test_tasks_get_easier_and_harder_by_a_step_or_have_other_steps(worlds: list[EnvironmentSpec]) -> None:
     generator, spec = InterpreterTaskGenerator((4, 4)), worlds[2]
     parent: Task = next(task for task in proposed(spec, 6, plan_length=(4, 4)) if "answer" in task.goal)
-    for direction, length in (("easier", 3), ("harder", 5)):
+    for direction, length in (("easier", 3), ("harder", 5), ("other", 4)):
         made = asyncio.run(_all(generator.evolve(spec, parent, direction, 2, 0)))
         variants = [task for task in made if isinstance(task, Task)]
         assert variants

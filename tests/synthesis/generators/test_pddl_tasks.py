@@ -49,7 +49,7 @@ async def test_proposed_tasks_have_gold_plans_within_the_knob(spec: EnvironmentS
         assert task.instruction.endswith(".")
 
 
-@pytest.mark.parametrize("direction", ["easier", "harder"])
+@pytest.mark.parametrize("direction", ["easier", "harder", "other"])
 @pytest.mark.parametrize("spec", WORLDS, ids=lambda spec: spec.name)
 async def test_variants_lie_on_the_side_they_were_asked_for(spec: EnvironmentSpec, direction: str) -> None:
     generator = PddlTaskGenerator(plan_length=(3, 4))
@@ -61,7 +61,9 @@ async def test_variants_lie_on_the_side_they_were_asked_for(spec: EnvironmentSpe
     assert tasks
     for task in tasks:
         length, before = plays(spec, task), plays(spec, parent)
-        assert length < before if direction == "easier" else before < length <= before + 4
+        assert {"easier": length < before, "harder": before < length <= before + 4, "other": length == before}[
+            direction
+        ]
         assert task.split == "held_out_tasks"
         assert task.lineage is not None
         assert task.lineage.parents == [parent.task_id]
@@ -80,6 +82,20 @@ async def test_harder_variants_may_have_more_objects() -> None:
         if task.lineage
     }
     assert sizes["more_objects"] == sizes["further_goal"] + 1
+
+
+async def test_other_variants_have_another_goal_of_the_same_kind_or_another_start() -> None:
+    (parent,), spec = await made(PddlTaskGenerator((3, 4)).propose(WORLDS[3], 1, 7)), WORLDS[3]
+    domain = read_domain(spec.source)
+    before = read_problem(parent.initial_state["problem"], domain)
+    methods = set()
+    for task in await made(PddlTaskGenerator().evolve(spec, parent, "other", 4, 0)):
+        assert task.lineage is not None
+        now = read_problem(task.initial_state["problem"], domain)
+        methods.add(task.lineage.notes["method"])
+        assert (now.goal == before.goal) == (now.init != before.init)
+        assert sorted(each.predicate for each in now.goal) == sorted(each.predicate for each in before.goal)
+    assert methods == {"other_goal", "other_start"}
 
 
 async def test_nothing_is_easier_than_one_action() -> None:

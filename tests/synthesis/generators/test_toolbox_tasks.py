@@ -112,7 +112,7 @@ async def test_keys_of_a_call_come_from_the_calls_before_it() -> None:
     assert chained >= len(tasks)
 
 
-@pytest.mark.parametrize("direction", ["easier", "harder"])
+@pytest.mark.parametrize("direction", ["easier", "harder", "other"])
 async def test_variants_lie_on_the_side_they_were_asked_for(direction: str) -> None:
     found = []
     for spec in WORLDS[:4]:
@@ -120,7 +120,8 @@ async def test_variants_lie_on_the_side_they_were_asked_for(direction: str) -> N
         parent = msgspec.structs.replace(parent, split="held_out_tasks")
         for task in await made(ToolboxTaskGenerator().evolve(spec, parent, direction, 2, 0)):
             before, now = len(parent.gold or []), len(task.gold or [])
-            assert now < before if direction == "easier" else before < now <= before + 6
+            assert {"easier": now < before, "harder": before < now <= before + 6, "other": now == before}[direction]
+            assert task.instruction != parent.instruction
             assert task.split == "held_out_tasks"
             assert task.lineage is not None
             assert task.lineage.parents == [parent.task_id]

@@ -12,14 +12,24 @@ import pytest
 from agentmill.schemas.records.trajectory import Action, ApiAction, MessageAction, Tool, Trajectory
 from agentmill.synthesis.environments import ENVIRONMENTS, make
 from agentmill.synthesis.policies import make_policy
-from agentmill.synthesis.policies.mistakes import WORDS, any_value, changed_call, changed_value, draws_mistake
-from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings
+from agentmill.synthesis.policies.mistakes import (
+    APPROVAL,
+    OBJECTION,
+    WORDS,
+    any_value,
+    changed_call,
+    changed_value,
+    draws_mistake,
+    reviewed,
+)
+from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Review
 from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.multi_agent import MultiAgent
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.judge import ANSWERS
 from agentmill.synthesis.verifiers.judging import object_schema
 
-FAMILIES = ["pddl", "toolbox", "codegym", "interpreter"]
+FAMILIES = ["pddl", "toolbox", "codegym", "interpreter", "search"]
 ADD = Tool(
     name="add",
     description="",
@@ -133,6 +143,79 @@ async def test_a_question_for_words_is_answered_by_a_stand_in_and_not_by_an_expe
     assert turn.actions == [MessageAction(content=WORDS)]
     with pytest.raises(PolicyError, match="no_environment"):
         await make_policy(expert(None)).act(question)
+
+
+async def reviewed_by(mistakes: float | None, scaffold: str = "tools", max_vetoes: int = 20) -> Trajectory:
+    """An episode of an actor that errs at every second turn, with an expert as its critic."""
+    spec, task = ENVIRONMENTS.load("toolbox").examples()[0]
+    exploration = Exploration(
+        task=task,
+        spec=spec,
+        make_environment=lambda: make(spec),
+        policies={"actor": make_policy(expert(0.5)), "critic": make_policy(expert(mistakes))},
+        seed=3,
+        plans={},
+    )
+    roles = [{"name": "clerk", "acts": True}, {"name": "critic", "veto": "NO"}]
+    given = {"roles": roles, "scaffold": scaffold, "max_turns": 12, "max_vetoes": max_vetoes}
+    strategy = MultiAgent.model_validate(given)
+    [piece] = strategy.planned(exploration)
+    [found] = [each async for each in strategy.explore(exploration, piece)]
+    return found
+
+
+@pytest.mark.parametrize("scaffold", ["text", "tools"])
+async def test_an_expert_as_a_critic_lets_the_actions_of_the_plan_pass_and_no_others(scaffold: str) -> None:
+    best = actions(await played("toolbox", None, scaffold, k=1))[0]
+    found = await reviewed_by(None, scaffold)
+    done = [item for item in found.content if isinstance(item, Action) and item.role == "actor"]
+    prevented = [item for item in found.content if isinstance(item, Action) and item.role == "proposer"]
+    assert found.outcome.status == "success"
+    assert list(map(what, done)) == list(map(what, best))
+    assert prevented
+    assert all(item.error for item in prevented)
+
+
+async def test_a_critic_that_errs_at_every_turn_prevents_the_plan_alone() -> None:
+    found = await reviewed_by(1.0, max_vetoes=3)
+    first = next(item for item in found.content if isinstance(item, Action) and item.role in ("proposer", "actor"))
+    best = actions(await played("toolbox", None, k=1))[0][0]
+    assert (what(first) == what(best)) == (first.role == "proposer")
+
+
+def test_a_reviewer_errs_by_the_other_answer_and_objects_to_nothing_where_there_is_no_plan() -> None:
+    environment = make(ENVIRONMENTS.load("pddl").examples()[0][0])
+    stop = ApiAction(function="stop", kwargs={"n": 1})
+    review, other = Review("NO", (stop,)), Review("NO", (ApiAction(function="stop", kwargs={"n": 2}),))
+    answers = [reviewed(each, environment, stop, errs) for each in (review, other) for errs in (False, True)]
+    assert answers == [APPROVAL, f"NO {OBJECTION}", f"NO {OBJECTION}", APPROVAL]
+    assert reviewed(other, environment, None, False) == APPROVAL
+
+
+async def test_without_tools_a_stand_in_knows_nothing_and_an_expert_cannot_answer() -> None:
+    spec, task = ENVIRONMENTS.load("search").examples()[0]
+    for mistakes, answer in ((0.3, WORDS), (None, None)):
+        exploration = Exploration(
+            task=task,
+            spec=spec,
+            make_environment=lambda: make(spec),
+            policies={"actor": make_policy(expert(mistakes))},
+            seed=3,
+            plans={},
+        )
+        strategy = Sample(tools="none")
+        [piece] = strategy.planned(exploration)
+        if answer is None:
+            with pytest.raises(PolicyError, match="no_environment"):
+                [each async for each in strategy.explore(exploration, piece)]
+        else:
+            [found] = [each async for each in strategy.explore(exploration, piece)]
+            assert [item.content for item in found.content if isinstance(item, MessageAction)] == [answer]
+
+
+def what(action: Action) -> object:
+    """What an action does, whoever proposed it."""
+    return (action.function, action.kwargs) if isinstance(action, ApiAction) else action.content
 
 
 async def test_a_judge_is_answered_by_a_stand_in_with_a_draw_that_fits() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentmill.schemas.config import validate
 from agentmill.schemas.records.trajectory import AnyItem, CodeAction, Trajectory
 from agentmill.synthesis.verifiers.rules import Rule, last_answer
-from tests.builders import agent_message, called, instruction, seen, tool, trajectory
+from tests.builders import agent_message, called, generation, instruction, seen, tool, trajectory
 from tests.errors import user_error
 
 
@@ -124,6 +125,41 @@ def test_numbers_of_the_answer_were_seen(text: str, expected: list[int] | None) 
     content = [instruction("Buy."), seen("1200 in stock"), agent_message(text, 1)]
     found = broken({"grounded": "numbers"}, trajectory(content=content))
     assert found == (None if expected is None else [2] * len(expected))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"guest": "Ada Young", "nights": 3}, []),
+        ({"guest": "ada young", "rooms": [14, 15]}, [4]),
+        ({"guest": "Ada", "nights": 1, "vip": True}, [4]),
+        ({"note": {"guest": "Ben"}}, [4]),
+        ({"note": "sea view"}, []),
+        ({"vip": True}, None),
+        ({}, None),
+    ],
+)
+def test_values_in_calls_were_said_before(arguments: dict[str, Any], expected: list[int] | None) -> None:
+    content: list[AnyItem] = [
+        instruction("Book room 15 for Ben."),
+        seen("room 14 is free for 2.1 nights"),
+        agent_message("I am Ada Young, 3 nights, sea view", 1, agent="user", role="speaker"),
+        agent_message("Ben or room 15?", 1, agent="clerk", role="speaker"),
+        msgspec.structs.replace(called("book", 2, "c1", **arguments), agent="clerk", role="actor"),
+        msgspec.structs.replace(called("finish", 3, "c2", answer="done, 99"), agent="clerk", role="actor"),
+    ]
+    roles = {"user": {"system_prompt": "", "person": True}, "clerk": {"system_prompt": "", "acts": True, "told": False}}
+    given = trajectory(content=content, extra={"roles": roles}, generation=generation(strategy="multi_agent"))
+    assert broken({"grounded": "arguments"}, given) == expected
+    told = validate(Rule, {"id": "r", "grounded": "arguments"}, "rule").violations(given, "Book room 15 for Ben.")
+    assert (told and [each.item for each in told]) == expected
+
+
+def test_the_task_grounds_values_where_it_is_known() -> None:
+    given = trajectory(content=[called("book", 1, "c1", guest="Ada"), called("finish", 2, "c2")])
+    rule = validate(Rule, {"id": "r", "grounded": "arguments"}, "rule")
+    assert [each.item for each in rule.violations(given) or []] == [0]
+    assert rule.violations(given, "Book for Ada.") == []
 
 
 def test_turns_that_change_nothing() -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 
 from agentmill.schemas.records.task import EnvironmentSpec, Task
-from agentmill.synthesis.environments.search.corpus import Document, corpus_digest, source_of
+from agentmill.synthesis.environments.search.corpus import Document, corpus_digest
 from agentmill.synthesis.environments.search.environment import SearchEnvironment
 from agentmill.synthesis.environments.search.invented import invented_articles
+from agentmill.synthesis.environments.search.sources import source_of
 
 OTTERS = Document("otters", "Otters", "Otters live by the river Tamsel. They eat fish.")
 CRANES = Document("cranes", "Cranes", "Cranes were first counted in 1931. A crane eats fish and frogs.")
