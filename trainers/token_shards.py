@@ -86,8 +86,9 @@ class TokenShards(Generic[E, C]):
         with disk_errors(self.folder):
             self._begin(rank)
             files = list(enumerate(self.table.shards()))
-            missing = [file for file in files if not self._counts_file(file[0]).exists()]
-            self._make(missing[rank::processes], max(1, len(os.sched_getaffinity(0)) // processes))
+            # By their numbers: what is missing changes while other processes work.
+            own = [file for file in files[rank::processes] if not self._counts_file(file[0]).exists()]
+            self._make(own, max(1, len(os.sched_getaffinity(0)) // processes))
             # A process that fails ends the others, too: their launcher sees to it.
             while not all(self._counts_file(number).exists() for number, _ in files):
                 time.sleep(WAIT_S)
