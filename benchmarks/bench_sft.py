@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -100,10 +101,11 @@ def write_rows(folder: Path) -> None:
 def own_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
     """Our trainer as ``agentmill.trainers.sft`` makes it."""
     from agentmill.trainers.command import SftSettings
-    from agentmill.trainers.data import load_rows, open_rows
+    from agentmill.trainers.data import open_rows, read_rows
     from agentmill.trainers.model_io import load_model, model_folder
     from agentmill.trainers.run_dir import set_up_training
     from agentmill.trainers.sft import sequences, sft_method
+    from agentmill.trainers.tokenization import Encoded
     from agentmill.trainers.train_loop import choose_precision, make_trainer, trl_arguments
 
     settings = SftSettings(
@@ -117,8 +119,8 @@ def own_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
     )
     start = set_up_training("sft", settings, open_rows(settings.rows, SftRow, "sft"), model_folder(settings.model))
     assert start is not None
-    tokenizer, longest = start.tokenizer, start.max_length
-    rows = load_rows(start.table, lambda row: sequences(row, tokenizer, "window", longest), tokenizer, seed=0)
+    encode = partial(sequences, tokenizer=start.tokenizer, long_rows="window", max_length=start.max_length)
+    rows = read_rows(start, settings, encode, Encoded)
     method = sft_method(settings, rows, start)
     precision = choose_precision("auto")
     arguments = trl_arguments(settings, start, method, precision)

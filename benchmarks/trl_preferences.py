@@ -26,9 +26,10 @@ from agentmill.schemas.records.rows import Message, PreferenceRow, UnpairedRow
 from agentmill.schemas.tables import Table
 from agentmill.trainers.batching import row_order
 from agentmill.trainers.command import DpoSettings, KtoSettings
-from agentmill.trainers.data import EncodedRow, TrainingRows, count_by_role, load_rows
+from agentmill.trainers.data import EncodedRow, TrainingRows, read_rows
 from agentmill.trainers.dpo import dpo_method
 from agentmill.trainers.kto import UnpairedCollator, kto_method
+from agentmill.trainers.mask_test import count_by_role
 from agentmill.trainers.model_io import load_model, load_tokenizer, model_folder
 from agentmill.trainers.preference_data import Labelled, Pair, encode_labelled, encode_pair
 from agentmill.trainers.run_dir import TrainingSetup, WorkFolder
@@ -55,7 +56,7 @@ def conversations(rows: list[Row]) -> list[list[Message]]:
     return [[*row.prompt, *getattr(row, side)] for side in ("chosen", "rejected") for row in rows]
 
 
-def method_of(settings: Any, rows: TrainingRows[Any], start: TrainingSetup) -> Method:
+def method_of(settings: Any, rows: TrainingRows, start: TrainingSetup) -> Method:
     """What our trainer would be made with."""
     if isinstance(settings, DpoSettings):
         return dpo_method(settings, rows, start.base, start.tokenizer.pad_token_id or 0)
@@ -75,12 +76,12 @@ def main(kind: str, config: Path, output: Path) -> None:
     )
     used: list[Row] = []
 
-    def make(row: Row) -> EncodedRow[Pair | Labelled]:
-        made: EncodedRow[Pair | Labelled] = encode(row, start.tokenizer, start.max_length)
+    def make(row: Row) -> EncodedRow[Any]:
+        made: EncodedRow[Any] = encode(row, start.tokenizer, start.max_length)
         used.append(row)
         return made
 
-    rows = load_rows(start.table, make, start.tokenizer, settings.seed)
+    rows = read_rows(start, settings, make, Pair if kind == "dpo" else Labelled)
     method, precision = method_of(settings, rows, start), choose_precision(settings.precision)
     arguments = trl_arguments(settings, start, method, precision)
     order = row_order(method.lengths, settings.batch_size, arguments.max_steps * settings.batch_size, settings.seed)

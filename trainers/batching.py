@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left, insort
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -147,24 +148,6 @@ PROBE = 8
 """Tokens of each of the two rows with which a model is tried."""
 
 
-@dataclass(frozen=True)
-class Pack:
-    """Rows one after the other, as arrays of one length; ``position_ids`` begin anew with every row."""
-
-    input_ids: NDArray[np.int32]
-    labels: NDArray[np.int32]
-    weights: NDArray[np.float32]
-    position_ids: NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
-
-def pack_rows(rows: Sequence[Encoded], capacity: int, seed: int) -> list[Pack]:
-    """The rows in packs of at most ``capacity`` tokens; none is longer than that."""
-    return [_join([rows[number] for number in numbers]) for numbers in best_fit(list(map(len, rows)), capacity, seed)]
-
-
 def best_fit(lengths: Sequence[int], capacity: int, seed: int) -> list[list[int]]:
     """Row numbers by pack: the longest first, each where it leaves the least room (best fit decreasing).
 
@@ -172,31 +155,40 @@ def best_fit(lengths: Sequence[int], capacity: int, seed: int) -> list[list[int]
     """
     chance = random.Random(derive_seed("best_fit", seed))
     packs: list[list[int]] = []
-    rooms: list[tuple[int, int]] = []
+    # Rooms of one size together, so that the cost of a row depends on the capacity and not on the number of packs.
+    sizes: list[int] = []
+    packs_of: dict[int, list[int]] = {}
     for row in sorted(chance.sample(range(len(lengths)), len(lengths)), key=lambda row: -lengths[row]):
-        # Rooms are sorted, so the first that is large enough leaves the least.
-        place = bisect_left(rooms, (lengths[row], 0))
-        if place < len(rooms):
-            room, pack = rooms.pop(place)
+        # Sizes are sorted, so the first that is large enough leaves the least.
+        place = bisect_left(sizes, lengths[row])
+        if place < len(sizes):
+            room = sizes[place]
+            pack = heappop(packs_of[room])
+            if not packs_of[room]:
+                del sizes[place], packs_of[room]
         else:
             room, pack = capacity, len(packs)
             packs.append([])
         packs[pack].append(row)
-        insort(rooms, (room - lengths[row], pack))
+        left = room - lengths[row]
+        if left not in packs_of:
+            insort(sizes, left)
+        heappush(packs_of.setdefault(left, []), pack)
     return packs
 
 
-def _join(rows: Sequence[Encoded]) -> Pack:
-    labels = [each.labels.copy() for each in rows]
+def join(rows: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Rows one after the other, as arrays of one length; ``position_ids`` begin anew with every row."""
+    labels = [np.array(each["labels"]) for each in rows]
     for each in labels:
         # What precedes the first token of a row in the pack is another row.
         each[0] = IGNORED
-    return Pack(
-        input_ids=np.concatenate([each.input_ids for each in rows]),
-        labels=np.concatenate(labels),
-        weights=np.concatenate([each.weights for each in rows]),
-        position_ids=np.concatenate([np.arange(len(each), dtype=np.int32) for each in rows]),
-    )
+    return {
+        "input_ids": np.concatenate([each["input_ids"] for each in rows]),
+        "labels": np.concatenate(labels),
+        "weights": np.concatenate([each["weights"] for each in rows]),
+        "position_ids": np.concatenate([np.arange(len(each["input_ids"]), dtype=np.int32) for each in rows]),
+    }
 
 
 def check_rows_stay_apart(model: Any) -> None:

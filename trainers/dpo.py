@@ -9,6 +9,7 @@ stop, and does nothing once the model is there. Exit codes: 0 done, 2 a mistake 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.rows import PreferenceRow
-from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
+from agentmill.trainers.data import TrainingRows, open_rows, read_rows, report_rows
 from agentmill.trainers.model_io import model_folder
 from agentmill.trainers.preference_data import Pair, encode_pair
 from agentmill.trainers.reference_kl import (
@@ -39,6 +40,7 @@ from agentmill.trainers.reference_kl import (
     weighted_pair_loss,
 )
 from agentmill.trainers.run_dir import set_up_training
+from agentmill.trainers.token_shards import LENGTH
 from agentmill.trainers.train_loop import Method, train_model
 
 SORTING = {"aot", "aot_unpaired"}
@@ -60,10 +62,8 @@ def train(settings: DpoSettings) -> None:
     if setup is None:
         return
 
-    def encode(row: PreferenceRow) -> EncodedRow[Pair]:
-        return encode_pair(row, setup.tokenizer, setup.max_length)
-
-    rows = read_rows(setup, settings, encode)
+    encode = partial(encode_pair, tokenizer=setup.tokenizer, max_length=setup.max_length)
+    rows = read_rows(setup, settings, encode, Pair)
     check_weights(settings, rows)
     report_rows(rows, "pairs")
     # With an adapter the reference is the model with the adapter off, where that is what it starts from.
@@ -72,11 +72,11 @@ def train(settings: DpoSettings) -> None:
     train_model(settings, setup, rows, method)
 
 
-def check_weights(settings: DpoSettings, rows: TrainingRows[Pair]) -> None:
+def check_weights(settings: DpoSettings, rows: TrainingRows) -> None:
     """Raises ``UserError`` for pairs with weights under a loss that cannot use them."""
     sorting = sorted(SORTING & set(settings.loss_type))
     # After the rows are read: only then it is known whether one has a weight.
-    if sorting and any(each.weight != 1 for each in rows.examples):
+    if sorting and (rows.column("weight") != 1).any():
         raise UserError(
             f"loss_type {sorting[0]} sorts the pairs of a batch, so the weights of the rows would mean nothing;"
             " take another loss, or rows without weights",
@@ -158,9 +158,8 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
         return dataset
 
 
-def dpo_method(settings: DpoSettings, rows: TrainingRows[Pair], reference: Path | None, pad_token_id: int) -> Method:
+def dpo_method(settings: DpoSettings, rows: TrainingRows, reference: Path | None, pad_token_id: int) -> Method:
     """Direct preference optimization on pairs; ``reference`` is ``None`` where it is the model under its adapter."""
-    pairs = rows.examples
     return Method(
         trainer=MaskedDPOTrainer,
         config=DPOConfig,
@@ -174,19 +173,12 @@ def dpo_method(settings: DpoSettings, rows: TrainingRows[Pair], reference: Path 
             # RecordedOutputs hold the scores of tokens, and no router logits to make an auxiliary loss of.
             "router_aux_loss_coef": 0.0,
         },
-        columns={
-            "chosen_ids": [pair.chosen.input_ids for pair in pairs],
-            "chosen_mask": [pair.chosen.mask for pair in pairs],
-            "rejected_ids": [pair.rejected.input_ids for pair in pairs],
-            "rejected_mask": [pair.rejected.mask for pair in pairs],
-            "weight": [pair.weight for pair in pairs],
-        },
-        # Both sides are rows of one tensor, so the longer one decides the padding.
-        lengths=[max(len(pair.chosen), len(pair.rejected)) for pair in pairs],
+        examples=rows.examples,
+        lengths=rows.column(LENGTH).tolist(),
         collator=PairCollator(pad_token_id),
         measured=MEASURED,
         reference=reference,
-        trainer_arguments={"weighted": any(pair.weight != 1 for pair in pairs)},
+        trainer_arguments={"weighted": bool((rows.column("weight") != 1).any())},
     )
 
 

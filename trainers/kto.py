@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.rows import UnpairedRow
-from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
+from agentmill.trainers.data import TrainingRows, open_rows, read_rows, report_rows
 from agentmill.trainers.model_io import model_folder
 from agentmill.trainers.preference_data import Labelled, encode_labelled
 from agentmill.trainers.reference_kl import (
@@ -39,6 +40,7 @@ from agentmill.trainers.reference_kl import (
     select_rows,
 )
 from agentmill.trainers.run_dir import set_up_training
+from agentmill.trainers.token_shards import LENGTH
 from agentmill.trainers.train_loop import Method, train_model
 
 
@@ -57,10 +59,8 @@ def train(settings: KtoSettings) -> None:
     if setup is None:
         return
 
-    def encode(row: UnpairedRow) -> EncodedRow[Labelled]:
-        return encode_labelled(row, setup.tokenizer, setup.max_length)
-
-    rows = read_rows(setup, settings, encode)
+    encode = partial(encode_labelled, tokenizer=setup.tokenizer, max_length=setup.max_length)
+    rows = read_rows(setup, settings, encode, Labelled)
     check_labels(settings, rows)
     report_rows(rows, "rows")
     report_balance(settings, rows)
@@ -70,10 +70,10 @@ def train(settings: KtoSettings) -> None:
     train_model(settings, setup, rows, kto_method(settings, rows, None if adapter_off else reference, collator))
 
 
-def check_labels(settings: KtoSettings, rows: TrainingRows[Labelled]) -> None:
+def check_labels(settings: KtoSettings, rows: TrainingRows) -> None:
     """Raises ``UserError`` for rows that are all good or all bad, or too few to be crossed with each other."""
-    good = sum(each.label for each in rows.examples)
-    number = len(rows.examples)
+    labels = rows.column("label")
+    good, number = int(labels.sum()), len(labels)
     if good in (0, number):
         raise UserError(
             f"all {number} rows of {settings.rows} have the label {str(good > 0).lower()}; KTO learns from the"
@@ -90,14 +90,15 @@ def check_labels(settings: KtoSettings, rows: TrainingRows[Labelled]) -> None:
         )
 
 
-def report_balance(settings: KtoSettings, rows: TrainingRows[Labelled]) -> None:
+def report_balance(settings: KtoSettings, rows: TrainingRows) -> None:
     """Print how much good and bad rows weigh, and what to set where one side outweighs the other.
 
     The paper advises that their weights, times their numbers, be as 1 to 4/3 (its equation 8).
     """
-    weights = {side: sum(each.weight for each in rows.examples if each.label is side) for side in (True, False)}
+    labels, given = rows.column("label"), rows.column("weight")
+    weights = {side: float(given[labels == side].sum()) for side in (True, False)}
     good, bad = settings.desirable_weight * weights[True], settings.undesirable_weight * weights[False]
-    counts = {side: sum(each.label is side for each in rows.examples) for side in (True, False)}
+    counts = {side: int((labels == side).sum()) for side in (True, False)}
     say(f"labels: {counts[True]} good, weighing {good:,.1f}, and {counts[False]} bad, weighing {bad:,.1f}")
     if good and bad and not 3 / 4 <= good / bad <= 4 / 3:
         balanced = settings.desirable_weight * bad / good
@@ -213,11 +214,8 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
         return dataset
 
 
-def kto_method(
-    settings: KtoSettings, rows: TrainingRows[Labelled], reference: Path | None, collator: UnpairedCollator
-) -> Method:
+def kto_method(settings: KtoSettings, rows: TrainingRows, reference: Path | None, collator: UnpairedCollator) -> Method:
     """Kahneman-Tversky optimization; ``reference`` is ``None`` where it is the model under its adapter."""
-    examples = rows.examples
     return Method(
         trainer=MaskedKTOTrainer,
         config=KTOConfig,
@@ -231,18 +229,12 @@ def kto_method(
             # RecordedOutputs hold the scores of tokens, and no router logits to make an auxiliary loss of.
             "router_aux_loss_coef": 0.0,
         },
-        columns={
-            "ids": [each.sequence.input_ids for each in examples],
-            "mask": [each.sequence.mask for each in examples],
-            "prompt": [each.prompt for each in examples],
-            "label": [each.label for each in examples],
-            "weight": [each.weight for each in examples],
-        },
-        lengths=[len(each.sequence) for each in examples],
+        examples=rows.examples,
+        lengths=rows.column(LENGTH).tolist(),
         collator=collator,
         measured=(*MEASURED, "kl"),
         reference=reference,
-        trainer_arguments={"weighted": any(each.weight != 1 for each in examples)},
+        trainer_arguments={"weighted": bool((rows.column("weight") != 1).any())},
     )
 
 

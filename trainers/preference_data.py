@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from agentmill.schemas.records.rows import Message, PreferenceRow, RowTokens, ScorerRow, UnpairedRow
 from agentmill.trainers.data import EncodedRow
 from agentmill.trainers.sampled_tokens import encode_whole
+from agentmill.trainers.token_shards import MASK, TOKENS, Columns
 from agentmill.trainers.tokenization import Encoded, RowError, encode_messages
 
 
@@ -24,19 +26,46 @@ from agentmill.trainers.tokenization import Encoded, RowError, encode_messages
 class Pair:
     """The two conversations of a pair; ``weight`` scales its loss."""
 
+    types: ClassVar[Columns] = {
+        **dict.fromkeys(("chosen_ids", "rejected_ids"), TOKENS),
+        **dict.fromkeys(("chosen_mask", "rejected_mask"), MASK),
+        "weight": pa.float64(),
+    }
     chosen: Encoded
     rejected: Encoded
     weight: float
+
+    def __len__(self) -> int:
+        # Both sides are rows of one tensor, so the longer one decides the padding.
+        return max(len(self.chosen), len(self.rejected))
+
+    def columns(self) -> dict[str, Any]:
+        """The pair as it is stored."""
+        sides = {"chosen": self.chosen, "rejected": self.rejected}
+        ids = {f"{name}_ids": side.input_ids for name, side in sides.items()}
+        return {**ids, **{f"{name}_mask": side.mask for name, side in sides.items()}, "weight": self.weight}
 
 
 @dataclass(frozen=True)
 class Labelled:
     """A conversation that is good or bad; the first ``prompt`` tokens are its prompt."""
 
+    types: ClassVar[Columns] = {
+        **{"ids": TOKENS, "mask": MASK},
+        **{"prompt": pa.int32(), "label": pa.bool_(), "weight": pa.float64()},
+    }
     sequence: Encoded
     prompt: int
     label: bool
     weight: float
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    def columns(self) -> dict[str, Any]:
+        """The conversation as it is stored."""
+        known = {"prompt": self.prompt, "label": self.label, "weight": self.weight}
+        return {"ids": self.sequence.input_ids, "mask": self.sequence.mask, **known}
 
 
 @dataclass(frozen=True)
@@ -136,18 +165,38 @@ def prompt_length(encoded: Encoded, prompt: Sequence[Message]) -> int:
 class Comparison:
     """Two conversations, of which ``chosen`` shall score higher by ``margin``; ``weight`` scales the loss."""
 
+    types: ClassVar[Columns] = {
+        **dict.fromkeys(("chosen_ids", "rejected_ids"), TOKENS),
+        **dict.fromkeys(("margin", "weight"), pa.float64()),
+    }
     chosen: Encoded
     rejected: Encoded
     margin: float
     weight: float
+
+    def __len__(self) -> int:
+        return max(len(self.chosen), len(self.rejected))
+
+    def columns(self) -> dict[str, Any]:
+        """The pair as it is stored."""
+        ids = {"chosen_ids": self.chosen.input_ids, "rejected_ids": self.rejected.input_ids}
+        return {**ids, "margin": self.margin, "weight": self.weight}
 
 
 @dataclass(frozen=True)
 class Valued:
     """A conversation and the score that it shall get."""
 
+    types: ClassVar[Columns] = {"ids": TOKENS, "value": pa.float64()}
     sequence: Encoded
     value: float
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    def columns(self) -> dict[str, Any]:
+        """The conversation as it is stored."""
+        return {"ids": self.sequence.input_ids, "value": self.value}
 
 
 def encode_comparison(row: PreferenceRow, tokenizer: Any, max_length: int, margin: bool) -> EncodedRow[Comparison]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -29,11 +30,12 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import PreferenceRow, ScorerRow
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, pad
-from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
+from agentmill.trainers.data import TrainingRows, open_rows, read_rows, report_rows
 from agentmill.trainers.model_io import ensure_padding_token, model_folder
 from agentmill.trainers.preference_data import Comparison, Valued, encode_comparison, encode_valued
 from agentmill.trainers.reference_kl import RecordedOutputs, weighted_pair_loss
 from agentmill.trainers.run_dir import set_up_training
+from agentmill.trainers.token_shards import LENGTH
 from agentmill.trainers.train_loop import Method, train_model
 
 FOR_PAIRS = ("margin", "center_rewards_coefficient")
@@ -56,12 +58,12 @@ def train(settings: RewardSettings) -> None:
         return
     ensure_padding_token(setup.tokenizer, setup.base)
 
-    def encode(row: Any) -> EncodedRow[Any]:
-        if pairs:
-            return encode_comparison(row, setup.tokenizer, setup.max_length, settings.margin)
-        return encode_valued(row, setup.tokenizer, setup.max_length)
-
-    rows = read_rows(setup, settings, encode, masked=False)
+    given = {"tokenizer": setup.tokenizer, "max_length": setup.max_length}
+    if pairs:
+        compare = partial(encode_comparison, **given, margin=settings.margin)
+        rows = read_rows(setup, settings, compare, Comparison, masked=False)
+    else:
+        rows = read_rows(setup, settings, partial(encode_valued, **given), Valued, masked=False)
     report_rows(rows, "pairs" if pairs else "conversations")
     if not pairs:
         report_values(rows)
@@ -80,9 +82,9 @@ def check_settings(settings: RewardSettings, pairs: bool) -> None:
         )
 
 
-def report_values(rows: TrainingRows[Valued]) -> None:
+def report_values(rows: TrainingRows) -> None:
     """Print the range of the values. Raises ``UserError`` where all are the same."""
-    values = [each.value for each in rows.examples]
+    values = rows.column("value").tolist()
     # The deviation is the error of a model that always says the mean, which a reward model has to beat.
     mean, deviation = statistics.fmean(values), statistics.pstdev(values)
     if deviation == 0:
@@ -221,38 +223,29 @@ class ValueRewardTrainer(ScoreTrainer):
         return dataset
 
 
-def pair_method(settings: RewardSettings, rows: TrainingRows[Comparison], pad_token_id: int) -> Method:
+def pair_method(settings: RewardSettings, rows: TrainingRows, pad_token_id: int) -> Method:
     """A reward model from pairs."""
-    pairs = rows.examples
     return Method(
         trainer=PairRewardTrainer,
         config=RewardConfig,
         options={**dropout_options(settings), "center_rewards_coefficient": settings.center_rewards_coefficient},
-        columns={
-            "chosen_ids": [pair.chosen.input_ids for pair in pairs],
-            "rejected_ids": [pair.rejected.input_ids for pair in pairs],
-            "margin": [pair.margin for pair in pairs],
-            "weight": [pair.weight for pair in pairs],
-        },
-        lengths=[max(len(pair.chosen), len(pair.rejected)) for pair in pairs],
+        examples=rows.examples,
+        lengths=rows.column(LENGTH).tolist(),
         collator=ComparisonCollator(pad_token_id),
         measured=("accuracy", "margin", "mean_reward", "min_reward", "max_reward"),
-        trainer_arguments={"weighted": any(pair.weight != 1 for pair in pairs)},
+        trainer_arguments={"weighted": bool((rows.column("weight") != 1).any())},
         task="SEQ_CLS",
     )
 
 
-def value_method(settings: RewardSettings, rows: TrainingRows[Valued], pad_token_id: int) -> Method:
+def value_method(settings: RewardSettings, rows: TrainingRows, pad_token_id: int) -> Method:
     """A reward model from conversations with values."""
     return Method(
         trainer=ValueRewardTrainer,
         config=RewardConfig,
         options=dropout_options(settings),
-        columns={
-            "ids": [each.sequence.input_ids for each in rows.examples],
-            "value": [each.value for each in rows.examples],
-        },
-        lengths=[len(each.sequence) for each in rows.examples],
+        examples=rows.examples,
+        lengths=rows.column(LENGTH).tolist(),
         collator=ValueCollator(pad_token_id),
         measured=("accuracy", "error"),
         task="SEQ_CLS",

@@ -38,6 +38,9 @@ NOT_IDENTITY = {
 }
 """Settings that do not change what comes out; rows and models count by what is in them."""
 
+TOKEN_SETTINGS = ("chat_template", "control_tokens", "long_rows", "margin")
+"""Settings that decide which tokens a row becomes, with ``max_length``."""
+
 
 @dataclass(frozen=True)
 class TrainingSetup:
@@ -48,6 +51,14 @@ class TrainingSetup:
     work: WorkFolder
     tokenizer: Any
     max_length: int
+
+    @property
+    def token_identity(self) -> JsonObject:
+        """What decides how the rows are as tokens."""
+        settings = self.work.identity.get("settings", {})
+        used = {name: settings[name] for name in TOKEN_SETTINGS if name in settings}
+        known = {name: self.work.identity.get(name) for name in ("trainer", "rows_digest", "base_revision")}
+        return {**known, "settings": used, "max_length": self.max_length}
 
 
 def set_up_training(
@@ -110,6 +121,8 @@ class WorkFolder:
         """What TRL saved at the end: weights in fp32, or the adapter."""
         self.model = self.folder / "model"
         """What becomes the output."""
+        self.tokens = output.with_name(f".{output.name}.tokens")
+        """The rows as tokens."""
         self.events = output.with_name(f"{output.name}.tensorboard")
         """The loss curve for TensorBoard."""
 
@@ -172,6 +185,7 @@ class WorkFolder:
         # In this order: a kill between the two leaves the finished model, never neither.
         self.model.rename(self.output)
         shutil.rmtree(self.folder)
+        shutil.rmtree(self.tokens, ignore_errors=True)
 
     def _compare(self, found: JsonObject, where: Path) -> None:
         changed = differences(found, self.identity)

@@ -7,7 +7,8 @@ does nothing once the model is there. Exit codes: 0 done, 2 a mistake to correct
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from agentmill.trainers.command import SftSettings, check_command_line, exit_process, run_trainer, say
@@ -16,17 +17,20 @@ if __name__ == "__main__":
     # Importing torch and TRL takes seconds, in which a user need not wait to read of a misspelt setting.
     check_command_line(SftSettings, "sft")
 
+import numpy as np
 import torch
+from datasets import Dataset
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from agentmill.schemas.records.rows import SftRow
 from agentmill.trainers.base_trainer import BaseTrainer
-from agentmill.trainers.batching import Pack, attention_mask, check_rows_stay_apart, cut_windows, pack_rows, pad
+from agentmill.trainers.batching import attention_mask, best_fit, check_rows_stay_apart, cut_windows, join, pad
 from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
 from agentmill.trainers.model_io import model_folder
 from agentmill.trainers.run_dir import TrainingSetup, set_up_training
 from agentmill.trainers.sampled_tokens import encode_row
+from agentmill.trainers.token_shards import LENGTH
 from agentmill.trainers.tokenization import IGNORED, Encoded, RowError
 from agentmill.trainers.train_loop import Method, train_model
 
@@ -43,10 +47,8 @@ def train(settings: SftSettings) -> None:
     if setup is None:
         return
 
-    def encode(row: SftRow) -> EncodedRow[Encoded]:
-        return sequences(row, setup.tokenizer, settings.long_rows, setup.max_length)
-
-    rows = read_rows(setup, settings, encode)
+    encode = partial(sequences, tokenizer=setup.tokenizer, long_rows=settings.long_rows, max_length=setup.max_length)
+    rows = read_rows(setup, settings, encode, Encoded)
     report_rows(rows, "sequences")
     method = sft_method(settings, rows, setup)
     if method.packs:
@@ -66,6 +68,26 @@ def sequences(row: SftRow, tokenizer: Any, long_rows: str, max_length: int) -> E
         lost = sum(each.loss_tokens for _, each in whole)
         raise RowError("too_long", f"{longest} tokens, more than max_length {max_length}{reason}", lost)
     return EncodedRow(parts, parts, whole)
+
+
+def with_labels(batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Sequences as they are trained on, from what is on disk."""
+    found: dict[str, list[Any]] = {"input_ids": [np.array(ids, np.int32) for ids in batch["input_ids"]]}
+    masks = [np.array(mask, bool) for mask in batch["mask"]]
+    found["labels"] = [np.where(mask, ids, IGNORED) for ids, mask in zip(found["input_ids"], masks, strict=True)]
+    found["weights"] = [np.zeros(len(mask), np.float32) for mask in masks]
+    for weights, mask, given in zip(found["weights"], masks, batch["weights"], strict=True):
+        weights[mask] = given
+    return found
+
+
+def packed(batch: Mapping[str, list[list[int]]], rows: Dataset) -> dict[str, list[Any]]:
+    """The packs of ``rows`` with these numbers."""
+    packs = []
+    for numbers in batch["rows"]:
+        found = rows[numbers]
+        packs.append(join([{name: values[place] for name, values in found.items()} for place in range(len(numbers))]))
+    return {name: [each[name] for each in packs] for name in packs[0]}
 
 
 class SftCollator:
@@ -125,18 +147,21 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
         return {"accuracy": sums["right"] / sums["loss_tokens"]}
 
 
-def sft_method(settings: SftSettings, rows: TrainingRows[Encoded], setup: TrainingSetup) -> Method:
+def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) -> Method:
     """Supervised fine-tuning on sequences, or on packs of them."""
-    names = ("input_ids", "labels", "weights", *(["position_ids"] if settings.packing else []))
-    packs = pack_rows(rows.examples, setup.max_length, settings.seed) if settings.packing else None
-    examples: Sequence[Encoded | Pack] = rows.examples if packs is None else packs
+    lengths, packs = rows.column(LENGTH), None
+    examples = rows.examples.with_transform(with_labels)
+    if settings.packing:
+        packs = best_fit(lengths.tolist(), setup.max_length, settings.seed)
+        lengths = np.array([lengths[numbers].sum() for numbers in packs])
+        examples = Dataset.from_dict({"rows": packs}).with_transform(partial(packed, rows=examples))
     return Method(
         trainer=MaskedSFTTrainer,
         config=SFTConfig,
         # TRL would tokenise and mask the rows anew.
         options={"dataset_kwargs": {"skip_prepare_dataset": True}, "loss_type": settings.objective},
-        columns={name: [getattr(each, name) for each in examples] for name in names},
-        lengths=list(map(len, examples)),
+        examples=examples,
+        lengths=lengths.tolist(),
         collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing),
         measured=("accuracy",),
         packs=len(packs) if packs else None,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ from agentmill.schemas.templates.argument_values import common_length, value_ran
 from agentmill.schemas.templates.rendering import Render, Rendered, Segment, TemplateError, as_one, texts
 from agentmill.schemas.templates.shielding import ShieldedConversation, shield_control_tokens
 from agentmill.trainers.chat_template import chat_template, control_tokens, renderer, text_ids
+from agentmill.trainers.token_shards import MASK, TOKENS, WEIGHTS, Columns
 
 IGNORED = -100
 """The label of a token without loss."""
@@ -67,6 +68,7 @@ class Encoded:
     ``controls``: how many control tokens of the tokenizer the messages and tools spell out.
     """
 
+    types: ClassVar[Columns] = {"input_ids": TOKENS, "mask": MASK, "weights": WEIGHTS}
     row_id: str
     input_ids: NDArray[np.int32]
     labels: NDArray[np.int32]
@@ -84,6 +86,10 @@ class Encoded:
     def mask(self) -> NDArray[np.bool_]:
         """Which tokens carry loss."""
         return np.not_equal(self.labels, IGNORED)
+
+    def columns(self) -> dict[str, Any]:
+        """The sequence as it is stored: labels follow from the mask, and only tokens with loss have weights."""
+        return {"input_ids": self.input_ids, "mask": self.mask, "weights": self.weights[self.mask]}
 
     @property
     def loss_tokens(self) -> int:

@@ -63,7 +63,7 @@ class Method:
     """What one way of training adds to what all do.
 
     ``trainer`` is our subclass of TRL's, which also gets ``trainer_arguments``; ``config`` is TRL's configuration for
-    it, which also gets ``options``. ``columns`` and ``lengths`` (in tokens) are those of the examples; ``measured`` are
+    it, which also gets ``options``. ``lengths`` are those of the ``examples``, in tokens; ``measured`` are
     the values in a point of the loss curve with ``POINT``; ``packs`` is the number of packs, if examples are packs;
     ``reference`` is a model to be kept besides the trained one; ``task`` is what the model is for.
     """
@@ -71,7 +71,7 @@ class Method:
     trainer: type[BaseTrainer]
     config: Callable[..., TrainingArguments]
     options: dict[str, Any]
-    columns: dict[str, list[Any]]
+    examples: Dataset
     lengths: list[int]
     collator: Any
     measured: tuple[str, ...]
@@ -81,14 +81,14 @@ class Method:
     task: Task = "CAUSAL_LM"
 
 
-def train_model(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows[Any], method: Method) -> None:
+def train_model(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, method: Method) -> None:
     """Train, and put the model folder in its place. Raises ``UserError`` where TRL refuses, or the disk is full."""
     with space_errors(setup.work.folder):
         _train(settings, setup, rows, method)
     say(f"the model is in {settings.output}")
 
 
-def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows[Any], method: Method) -> None:
+def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, method: Method) -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     precision = choose_precision(settings.precision)
@@ -148,7 +148,7 @@ def make_trainer(
     trainer = method.trainer(
         model=model,
         args=arguments,
-        train_dataset=Dataset.from_dict(method.columns).select(order),
+        train_dataset=method.examples.select(order),
         processing_class=setup.tokenizer,
         data_collator=method.collator,
         peft_config=lora_config(settings.lora, method.task),
@@ -169,11 +169,12 @@ def make_trainer(
 def make_record(
     settings: TrainSettings,
     setup: TrainingSetup,
-    rows: TrainingRows[Any],
+    rows: TrainingRows,
     arguments: TrainingArguments,
     facts: dict[str, Any],
 ) -> TrainingRecord:
     """The content of ``training.json``."""
+    found = rows.counted
     return TrainingRecord(
         identity=setup.work.identity,
         settings=settings.model_dump(),
@@ -181,14 +182,14 @@ def make_record(
         rows_digest=setup.table.digest,
         rows_table=setup.table.manifest.table,
         rows_operator=setup.table.manifest.operator,
-        views=rows.views,
+        views=found.views,
         counts=rows.counts,
-        reasons=rows.reasons,
-        lost_tokens=rows.lost_tokens,
-        cut_contexts=rows.cut_contexts,
-        control_rows=rows.control_rows,
-        roles=rows.roles,
-        tokens_from=rows.tokens_from,
+        reasons=found.reasons,
+        lost_tokens=found.lost_tokens,
+        cut_contexts=found.cut_contexts,
+        control_rows=found.control_rows,
+        roles=found.roles,
+        tokens_from={"stored": found.stored, "text": found.conversations - found.stored},
         rows_per_step=rows_per_step(settings, arguments.world_size),
         peak_memory_gib=peak_memory_gib(),
         device=device_name(),

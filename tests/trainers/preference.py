@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import torch
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.tables import Table
 from agentmill.trainers.batching import pad
-from agentmill.trainers.command import PreferenceSettings
-from agentmill.trainers.data import TrainingRows, load_rows
+from agentmill.trainers.command import PreferenceSettings, TrainSettings
+from agentmill.trainers.data import TrainingRows, read_rows
 from agentmill.trainers.model_io import load_model, load_tokenizer
 from agentmill.trainers.run_dir import TrainingSetup, WorkFolder
 from agentmill.trainers.train_loop import Method, make_trainer, trl_arguments
@@ -22,21 +23,26 @@ from tests.trainers.tables import write_table
 
 def started(folder: Path, model: Path, records: Sequence[Record], **tokenizer: Any) -> TrainingSetup:
     """The start of a training on ``records``; fields of ``tokenizer`` are set on the model's own."""
-    table = Table.open(write_table(folder / "rows", records, type(records[0])))
     own = load_tokenizer(model)
     for name, value in tokenizer.items():
         setattr(own, name, value)
-    work = WorkFolder(folder / "tuned", {"base_revision": "one"})
-    return TrainingSetup(table, model, work, own, max_length=512)
+    return started_on(folder, write_table(folder / "rows", records, type(records[0])), own, 512, model)
 
 
-def loaded(start: TrainingSetup, make: Callable[[Any, Any, int], Any], masked: bool = True) -> TrainingRows[Any]:
-    """The rows of ``start`` as tokens."""
+def started_on(folder: Path, rows: Path, tokenizer: Any, max_length: int, model: Path = Path("model")) -> TrainingSetup:
+    """The start of a training on a table, which writes to ``folder``."""
+    table = Table.open(rows)
+    work = WorkFolder(folder / "tuned", {"base_revision": "one", "rows_digest": table.digest})
+    return TrainingSetup(table, model, work, tokenizer, max_length)
 
-    def encode(row: Any) -> Any:
-        return make(row, start.tokenizer, start.max_length)
 
-    return load_rows(start.table, encode, start.tokenizer, seed=0, masked=masked)
+def loaded(
+    start: TrainingSetup, settings: TrainSettings, make: Callable[..., Any], masked: bool = True
+) -> tuple[TrainingRows, list[Any]]:
+    """The rows of ``start`` as tokens, and the examples themselves."""
+    encode = partial(make, tokenizer=start.tokenizer, max_length=start.max_length)
+    examples = [each for row in start.table.rows() for each in encode(row).examples]
+    return read_rows(start, settings, encode, type(examples[0]), masked), examples
 
 
 def trainer_of(settings: PreferenceSettings, start: TrainingSetup, method: Method) -> Any:

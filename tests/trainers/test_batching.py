@@ -14,8 +14,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from agentmill.trainers.batching import Pack, best_fit, check_rows_stay_apart, cut_windows, pack_rows, row_order
+from agentmill.trainers.batching import best_fit, check_rows_stay_apart, cut_windows, join, row_order
 from agentmill.trainers.sft import SftCollator, main
 from agentmill.trainers.tokenization import IGNORED, Encoded, encode, turn_ranges
 from tests.errors import user_error
@@ -169,9 +170,22 @@ def encoded(tokenizer: Any) -> list[Encoded]:
     return [encode(each, tokenizer) for each in (turns(3), weighted, tool_row(), turns(1), turns(2, words=9))]
 
 
-def batch_of(sequences: Sequence[Encoded | Pack], packing: bool) -> dict[str, torch.Tensor]:
-    names = ("input_ids", "labels", "weights", *(["position_ids"] if packing else []))
-    return SftCollator(0, packing)([{name: getattr(each, name).tolist() for name in names} for each in sequences])
+Arrays = dict[str, NDArray[Any]]
+
+
+def arrays(each: Encoded) -> Arrays:
+    """A sequence as it comes from the disk."""
+    return {name: getattr(each, name) for name in ("input_ids", "labels", "weights")}
+
+
+def pack_rows(sequences: Sequence[Encoded], capacity: int) -> list[Arrays]:
+    """The packs of some sequences."""
+    packs = best_fit(list(map(len, sequences)), capacity, seed=0)
+    return [join([arrays(sequences[number]) for number in numbers]) for numbers in packs]
+
+
+def batch_of(rows: Sequence[Arrays], packing: bool) -> dict[str, torch.Tensor]:
+    return SftCollator(0, packing)(rows)
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=60), st.integers(100, 300), st.integers(0, 3))
@@ -190,20 +204,20 @@ def test_the_longest_go_first_and_each_where_it_fits_best() -> None:
 
 
 def test_a_pack_begins_anew_with_every_row(encoded: list[Encoded]) -> None:
-    (pack,) = pack_rows(encoded[:2], 1000, seed=0)
+    (pack,) = pack_rows(encoded[:2], 1000)
     first, second = sorted(encoded[:2], key=len, reverse=True)
-    assert pack.position_ids.tolist() == [*range(len(first)), *range(len(second))]
-    assert pack.input_ids.tolist() == [*first.input_ids, *second.input_ids]
-    (pack,) = pack_rows([replace(each, labels=each.input_ids) for each in (first, second)], 1000, seed=0)
-    assert np.flatnonzero(pack.labels == IGNORED).tolist() == [0, len(first)]
+    assert pack["position_ids"].tolist() == [*range(len(first)), *range(len(second))]
+    assert pack["input_ids"].tolist() == [*first.input_ids, *second.input_ids]
+    (pack,) = pack_rows([replace(each, labels=each.input_ids) for each in (first, second)], 1000)
+    assert np.flatnonzero(pack["labels"] == IGNORED).tolist() == [0, len(first)]
 
 
 def test_loss_and_gradients_are_those_of_the_rows(
     encoded: list[Encoded], model: Path, tmp_path: Path, tokenizer: Any
 ) -> None:
-    packs = pack_rows(encoded, CAPACITY, seed=0)
+    packs = pack_rows(encoded, CAPACITY)
     assert 1 < len(packs) < len(encoded)
-    apart = learnt(row_trainer(model, tmp_path, tokenizer), batch_of(encoded, packing=False))
+    apart = learnt(row_trainer(model, tmp_path, tokenizer), batch_of([arrays(each) for each in encoded], packing=False))
     together = learnt(row_trainer(model, tmp_path, tokenizer, packing=True), batch_of(packs, packing=True))
     assert together[0] == pytest.approx(apart[0], rel=1e-5)
     for name, gradient in together[1].items():
@@ -214,7 +228,7 @@ def test_each_token_is_as_likely_as_in_its_row_alone(encoded: list[Encoded], mod
     from transformers import AutoModelForCausalLM
 
     plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    batch = batch_of(pack_rows(encoded, CAPACITY, seed=0), packing=True)
+    batch = batch_of(pack_rows(encoded, CAPACITY), packing=True)
     said = plain(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False).logits
     found = {}
     for ids, positions, logits in zip(batch["input_ids"], batch["position_ids"], said, strict=True):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
 from tokenizers import AddedToken
 
 from agentmill.schemas.records.rows import MessageCall, SftRow
-from agentmill.schemas.tables import Table
 from agentmill.schemas.templates.rendering import TemplateError
 from agentmill.trainers.chat_template import renderer, training_template
-from agentmill.trainers.data import load_rows
+from agentmill.trainers.command import SftSettings
+from agentmill.trainers.data import read_rows
 from agentmill.trainers.preference_data import encode_labelled, encode_scored
 from agentmill.trainers.preference_data import encode_pair as pair_of
 from agentmill.trainers.sampled_tokens import encode_row
@@ -22,6 +23,7 @@ from agentmill.trainers.tokenization import Encoded, RowError, encode
 from tests.errors import user_error
 from tests.model import TEMPLATE
 from tests.trainers.families import tokenizer_of
+from tests.trainers.preference import started_on
 from tests.trainers.tables import TOOLS, answered, assistant, pair, row, system, tool_row, unpaired, user, write_table
 
 BOMB = "{% generation %}{{ 'a' * 10 ** 10 }}{% endgeneration %}"
@@ -165,21 +167,17 @@ def test_preferences_and_rewards_keep_them_text(tokenizer: Any) -> None:
 
 
 def test_rows_with_control_tokens_are_counted_or_dropped(tmp_path: Path, tokenizer: Any) -> None:
-    table = Table.open(write_table(tmp_path / "rows", [attacked(), innocent(), tool_row()]))
+    rows = write_table(tmp_path / "rows", [attacked(), innocent(), tool_row()])
+    encode = partial(sequences, tokenizer=tokenizer, long_rows="window", max_length=10**6)
 
-    def load(control_tokens: str, max_dropped: float = 1.0) -> Any:
-        return load_rows(
-            table,
-            lambda each: sequences(each, tokenizer, "window", 10**6),
-            tokenizer,
-            seed=0,
-            max_dropped=max_dropped,
-            control_tokens=control_tokens,
-        )
+    def load(control_tokens: Literal["text", "drop"], max_dropped: float = 1.0) -> Any:
+        settings = SftSettings(rows="r", model="m", output="o", max_dropped=max_dropped, control_tokens=control_tokens)
+        start = started_on(tmp_path / control_tokens, rows, tokenizer, 10**6)
+        return read_rows(start, settings, encode, Encoded)
 
     kept, dropped = load("text"), load("drop")
-    assert (kept.control_rows, kept.counts.dropped) == (1, 0)
-    assert (dropped.control_rows, dropped.reasons) == (0, {"control_tokens": 1})
+    assert (kept.counted.control_rows, kept.counts.dropped) == (1, 0)
+    assert (dropped.counted.control_rows, dropped.counted.reasons) == (0, {"control_tokens": 1})
     with user_error("too-many-dropped", "1", "3"):
         load("drop", 0.05)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +11,25 @@ import pytest
 
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import SftRow
-from agentmill.schemas.tables import Table
-from agentmill.trainers.data import TrainingRows, load_rows
+from agentmill.trainers.command import SftSettings
+from agentmill.trainers.data import TrainingRows, read_rows
 from agentmill.trainers.model_io import load_tokenizer
 from agentmill.trainers.preference_data import encode_pair as pair_of
 from agentmill.trainers.sft import sequences
 from agentmill.trainers.tokenization import Encoded, RowError, encode_texts
 from tests.errors import user_error
 from tests.trainers.families import tokenizer_of
+from tests.trainers.preference import started_on
 from tests.trainers.tables import assistant, pair, row, turns, user, write_table
 
 
-def load(folder: Path, rows: list[SftRow], tokenizer: Any, max_dropped: float) -> TrainingRows[Encoded]:
-    table = Table.open(write_table(folder / "rows", rows))
-    return load_rows(
-        table, lambda each: sequences(each, tokenizer, "window", 10**6), tokenizer, seed=0, max_dropped=max_dropped
-    )
+def load(
+    folder: Path, rows: list[SftRow], tokenizer: Any, max_dropped: float = 1.0, longest: int = 10**6
+) -> TrainingRows:
+    start = started_on(folder, write_table(folder / "rows", rows), tokenizer, longest)
+    settings = SftSettings(rows="r", model="m", output="o", max_dropped=max_dropped)
+    encode = partial(sequences, tokenizer=tokenizer, long_rows="window", max_length=longest)
+    return read_rows(start, settings, encode, Encoded)
 
 
 def silent(row_id: str) -> SftRow:
@@ -48,17 +52,16 @@ def test_too_many_dropped_rows_stop_the_training_with_counts(tmp_path: Path, tok
 def test_as_many_as_the_limit_are_dropped_and_counted(tmp_path: Path, tokenizer: Any) -> None:
     made = load(tmp_path, [*(turns(2, f"r{number}") for number in range(19)), silent("s1")], tokenizer, 0.05)
     assert (made.counts.read, made.counts.used, made.counts.dropped) == (20, 19, 1)
-    assert made.reasons == {"no_loss": 1}
+    assert made.counted.reasons == {"no_loss": 1}
 
 
 def test_tokens_of_turns_and_rows_that_are_too_long_are_counted(tmp_path: Path, tokenizer: Any) -> None:
     each = row([user("Go."), assistant("push " * 99), user("Well."), assistant("stop")])
     long = row([user("Go."), assistant("push " * 99)], "r2")
-    table = Table.open(write_table(tmp_path / "rows", [each, long]))
-    made = load_rows(table, lambda one: sequences(one, tokenizer, "window", 60), tokenizer, seed=0)
+    made = load(tmp_path, [each, long], tokenizer, longest=60)
     wanted = sum(sequences(one, tokenizer, "window", 10**6).sequences[0].loss_tokens for one in (each, long))
-    assert made.lost_tokens == wanted - sum(example.loss_tokens for example in made.examples)
-    assert made.reasons == {"too_long": 1}
+    assert made.counted.lost_tokens == wanted - sum(map(sum, made.examples["mask"]))
+    assert made.counted.reasons == {"too_long": 1}
 
 
 def test_a_pair_that_is_too_long_loses_the_tokens_of_both_sides(tokenizer: Any) -> None:
@@ -76,7 +79,7 @@ def test_conversations_under_a_template_that_rewrites_the_past_are_all_trained_o
     own = tokenizer_of("qwen3", tokenizer)
     made = load(tmp_path, [turns(3, f"r{number}") for number in range(20)], own, 0.0)
     assert (made.counts.used, made.counts.dropped, made.counts.written) == (20, 0, 60)
-    assert made.lost_tokens == 0
+    assert made.counted.lost_tokens == 0
 
 
 def test_the_training_version_of_a_template_keeps_a_conversation_in_one_sequence(

@@ -33,9 +33,9 @@ ROWS = [pair("a", 1), pair("b", 2), pair("c", 0)]
 def made(tmp_path: Path, model: Path, rows: list[Any], tokenizer: dict[str, Any] | None = None, **given: Any) -> Any:
     settings = DpoSettings(rows="r", model="m", output="o", max_steps=1, batch_size=len(rows), **given)
     start = started(tmp_path, model, rows, **(tokenizer or {}))
-    examples = loaded(start, encode_pair)
+    loaded_rows, pairs = loaded(start, settings, encode_pair)
     reference = None if settings.lora else model
-    return trainer_of(settings, start, dpo_method(settings, examples, reference, 0)), examples.examples, start
+    return trainer_of(settings, start, dpo_method(settings, loaded_rows, reference, 0)), pairs, start
 
 
 def scored(trainer: Any, reference: Any, pairs: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,7 +12,7 @@ import pytest
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.rows import Message, SftRow
 from agentmill.trainers.chat_template import renderer
-from agentmill.trainers.data import check_roles, check_texts, count_by_role
+from agentmill.trainers.mask_test import check_roles, check_texts, count_by_role
 from agentmill.trainers.sampled_tokens import encode_row
 from agentmill.trainers.tokenization import Encoded, RowError
 from tests.trainers.families import tokenizer_of
@@ -106,7 +106,7 @@ def kept(row: SftRow, tokenizer: Any) -> int:
     except RowError:
         return 0
     check_roles(count_by_role([sequence for _, sequence in whole]))
-    check_texts(whole, tokenizer, seed=0)
+    check_texts(whole, tokenizer)
     trained = [index for messages, _ in whole for index, message in enumerate(messages) if message.train]
     assert sorted(trained) == [index for index, message in enumerate(row.messages) if message.train]
     for messages, sequence in whole:

@@ -33,10 +33,10 @@ ROWS = [unpaired("a", True, 1), unpaired("b", False, 2), unpaired("c", True, 0),
 def made(tmp_path: Path, model: Path, rows: list[Any], tokenizer: dict[str, Any] | None = None, **given: Any) -> Any:
     settings = KtoSettings(rows="r", model="m", output="o", max_steps=1, batch_size=len(rows), **given)
     start = started(tmp_path, model, rows, **(tokenizer or {}))
-    examples = loaded(start, encode_labelled)
+    loaded_rows, examples = loaded(start, settings, encode_labelled)
     reference = None if settings.lora else model
-    method = method_of(settings, examples, reference, UnpairedCollator(0, start.max_length))
-    return trainer_of(settings, start, method), examples.examples, start
+    method = method_of(settings, loaded_rows, reference, UnpairedCollator(0, start.max_length))
+    return trainer_of(settings, start, method), examples, start
 
 
 def distance(trainer: Any, reference: Any, rows: list[Any]) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,17 @@ def method_of(name: str, setup: TrainingSetup) -> tuple[Any, Method]:
     given = {**PLACES, "batch_size": len(WEIGHTED[name])}
     if name == "sft":
         sft = SftSettings.model_validate(given)
-        rows = loaded(setup, lambda one, tokenizer, length: sequences(one, tokenizer, "window", length))
+        rows, _ = loaded(setup, sft, partial(sequences, long_rows="window"))
         return sft, sft_method(sft, rows, setup)
     if name == "dpo":
         dpo = DpoSettings.model_validate(given)
-        return dpo, dpo_method(dpo, loaded(setup, encode_pair), setup.base, 0)
+        return dpo, dpo_method(dpo, loaded(setup, dpo, encode_pair)[0], setup.base, 0)
     if name == "kto":
         kto = KtoSettings.model_validate(given)
-        return kto, kto_method(kto, loaded(setup, encode_labelled), setup.base, UnpairedCollator(0, setup.max_length))
+        rows, _ = loaded(setup, kto, encode_labelled)
+        return kto, kto_method(kto, rows, setup.base, UnpairedCollator(0, setup.max_length))
     reward = RewardSettings.model_validate(given)
-    rows = loaded(setup, lambda one, tokenizer, length: encode_comparison(one, tokenizer, length, False), masked=False)
+    rows, _ = loaded(setup, reward, partial(encode_comparison, margin=False), masked=False)
     return reward, pair_method(reward, rows, 0)
 
 
@@ -103,9 +105,9 @@ def test_prepare_dataset_since_trl_takes_no_rows_of_tokens(
     name: str, tmp_path: Path, model: Path, tokenizer: Any
 ) -> None:
     if name == "reward":
-        columns: dict[str, list[Any]] = {"ids": [[1, 2]], "value": [1.0]}
+        examples = Dataset.from_dict({"ids": [[1, 2]], "value": [1.0]})
     else:
-        columns = method_of(name, started(tmp_path, model, WEIGHTED[name]))[1].columns
+        examples = method_of(name, started(tmp_path, model, WEIGHTED[name]))[1].examples
     kind, config = TRL[name]
     loader = AutoModelForSequenceClassification if name == "reward" else AutoModelForCausalLM
     more = {} if name == "reward" else {"ref_model": plain(model)}
@@ -114,7 +116,7 @@ def test_prepare_dataset_since_trl_takes_no_rows_of_tokens(
         kind(
             model=loader.from_pretrained(model, **kept),
             args=arguments(config, tmp_path),
-            train_dataset=Dataset.from_dict(columns),
+            train_dataset=examples,
             processing_class=tokenizer,
             **more,
         )

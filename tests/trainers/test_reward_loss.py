@@ -33,15 +33,14 @@ def made(tmp_path: Path, model: Path, rows: list[Any], **given: Any) -> Any:
     settings = RewardSettings(rows="r", model="m", output="o", max_steps=1, batch_size=len(rows), **given)
     start = started(tmp_path, model, rows)
     pairs = hasattr(rows[0], "chosen")
-    examples = loaded(
-        start, partial(encode_comparison, margin=settings.margin) if pairs else encode_valued, masked=False
-    )
-    method: Method = (pair_method if pairs else value_method)(settings, examples, start.tokenizer.pad_token_id)
+    make = partial(encode_comparison, margin=settings.margin) if pairs else encode_valued
+    loaded_rows, examples = loaded(start, settings, make, masked=False)
+    method: Method = (pair_method if pairs else value_method)(settings, loaded_rows, start.tokenizer.pad_token_id)
     torch.manual_seed(3)
     base = load_model(start.base, settings.lora, "fp32", method.task)
     trainer = make_trainer(settings, start, method, trl_arguments(settings, start, method, "fp32"), (base, None))
     move(trainer.model)
-    return trainer, examples.examples, start
+    return trainer, examples, start
 
 
 def said(model: Any, sequences: list[Any]) -> torch.Tensor:
