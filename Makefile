@@ -28,7 +28,7 @@ quickstart: setup
 	$(BIN)/agentmill run configs/quickstart.yaml
 
 recipes: setup
-	$(BIN)/python benchmarks/recipes.py
+	$(BIN)/python benchmarks/recipes.py --whole --preview 3
 
 test: setup lint types
 	$(BIN)/pytest -n auto

@@ -4,7 +4,8 @@
 
 An expert that errs stands in for every model that samples, and a few short conversations for general rows, where the
 recipe names a table of them that is not there. A recipe that ends well has the status ``data``; with
-``--whole`` recipes are run as they are, trainings included, and then have the status ``whole``.
+``--whole`` recipes are run as they are, trainings included, and then have the status ``whole``. ``make recipes`` does
+that in small, with ``--preview 3``. What is run lies in a temporary folder.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from agentmill.schemas.records.rows import Message, SftRow
 GENERAL, N_GENERAL = "general_rows", 400
 STAND_IN = "{policy: expert, mistakes: 0.3}"
 HEAD = """\
-# Which recipes were run from their start to their end: `data` without a model, or `whole`. Written by
+# Which recipes were run from their start to their end: `data` without a model, or `whole`, in small. Written by
 # benchmarks/recipes.py.
 """
 
@@ -55,7 +56,10 @@ def run(name: str, file: Path, preview: int | None, whole: bool) -> bool:
     program = str(Path(sys.executable).with_name("agentmill"))
     with TemporaryDirectory() as folder:
         absent = GENERAL in recipe.data and not Path(recipe.data[GENERAL]).exists()
-        given = [f"data.{GENERAL}={general_rows(Path(folder) / GENERAL)}"] if absent else []
+        # Not in runs/: what an earlier version of a recipe left there would be refused as made differently.
+        given = [f"run_dir={folder}/{name}"]
+        if absent:
+            given.append(f"data.{GENERAL}={general_rows(Path(folder) / GENERAL)}")
         return subprocess.run([program, "run", name, *options, *small, *given], check=False).returncode == 0
 
 

@@ -107,7 +107,7 @@ LEDGER_HEAD = """\
 expressible, and for {missing} something is missing.
 
 * **recipe**: a shipped recipe follows the system. Its status is how far it was run: `data` is the half that makes
-  data, without a model, `whole` is all of it, and `untried` is nothing. In what it differs is in its `paper`.
+  data, without a model, `whole` is all of it, in small, and `untried` is nothing. In what it differs is in its `paper`.
 * **expressible** means that a [sketch](sketches.md) is planned without an error; it was never run. In what it differs
   is in its `paper`.
 * **missing** names the operators of the chain that do not exist, or else what no operator can do. Of alternatives all
