@@ -38,7 +38,7 @@ def show_recipes(cards: list[RecipeCard]) -> None:
     """Print the recipes for people."""
     rows: list[Row] = [[card.name, card.paper or "-", card.steps, card.status] for card in cards]
     table(RECIPES, ["name", "paper", "steps", "status"], rows)
-    say("status data: its data half was run without a model; whole: all of it was, in small; planned: a sketch, never run")
+    say("status data: its data half was run without a model; whole: all of it, in small; planned: a sketch, never run")
     say("run one: agentmill run NAME; a sketch may name files of yours in data/")
 
 
