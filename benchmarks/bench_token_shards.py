@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,7 @@ from tests.pipelines.engine.stages import write_table
 from tests.trainers.tables import turns
 
 FILES = 100
+STEP = re.compile(rb"step \d+ of")
 BATCH = 500
 
 
@@ -116,7 +118,7 @@ def first_step(config: Path) -> str:
         peak = dict.fromkeys(("RssAnon", "RssFile"), 0)
         os.set_blocking(process.stderr.fileno(), False)
         said = b""
-        while b"step 1 of" not in said and process.poll() is None:
+        while not STEP.search(said) and process.poll() is None:
             time.sleep(0.05)
             said += process.stderr.read() or b""
             for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
@@ -125,7 +127,7 @@ def first_step(config: Path) -> str:
                     peak[name] = max(peak[name], int(value.split()[0]))
         seconds = time.monotonic() - started
         process.kill()
-    if b"step 1 of" not in said:
+    if not STEP.search(said):
         sys.exit(said.decode())
     own, mapped = (peak[name] / 2**20 for name in ("RssAnon", "RssFile"))
     return f"first step after {seconds:.1f} s; own memory {own:.2f} GiB, mapped files {mapped:.2f} GiB"
