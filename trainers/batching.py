@@ -187,7 +187,7 @@ def join(rows: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
         "input_ids": np.concatenate([each["input_ids"] for each in rows]),
         "labels": np.concatenate(labels),
         "weights": np.concatenate([each["weights"] for each in rows]),
-        "position_ids": np.concatenate([np.arange(len(each["input_ids"]), dtype=np.int32) for each in rows]),
+        "position_ids": np.concatenate([np.arange(len(each["input_ids"])) for each in rows]),
     }
 
 

@@ -72,7 +72,7 @@ def sequences(row: SftRow, tokenizer: Any, long_rows: str, max_length: int) -> E
 
 def with_labels(batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     """Sequences as they are trained on, from what is on disk."""
-    found: dict[str, list[Any]] = {"input_ids": [np.array(ids, np.int32) for ids in batch["input_ids"]]}
+    found: dict[str, list[Any]] = {"input_ids": [np.array(ids, np.int64) for ids in batch["input_ids"]]}
     masks = [np.array(mask, bool) for mask in batch["mask"]]
     found["labels"] = [np.where(mask, ids, IGNORED) for ids, mask in zip(found["input_ids"], masks, strict=True)]
     found["weights"] = [np.zeros(len(mask), np.float32) for mask in masks]
