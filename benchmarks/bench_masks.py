@@ -24,7 +24,7 @@ from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message, MessageCall, PreferenceRow, SftRow, UnpairedRow
 from agentmill.trainers.chat_template import renderer
-from agentmill.trainers.data import ROLES, count_by_role
+from agentmill.trainers.mask_test import ROLES, count_by_role
 from agentmill.trainers.model_io import load_tokenizer
 from agentmill.trainers.preference_data import encode_labelled, encode_pair
 from agentmill.trainers.tokenization import Encoded, encode, message_ends

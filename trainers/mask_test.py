@@ -84,7 +84,7 @@ def check_texts(whole: Sequence[tuple[Sequence[Message], Encoded]], tokenizer: A
             here = (sequence.messages == number) & (sequence.labels != IGNORED)
             text = tokenizer.decode(sequence.labels[here].tolist())
             # Of a message whose values alone carry loss, no part is in it whole.
-            missing = unsaid(message, text) if message.arguments != "only" else None
+            missing = unsaid(message, text) if message.argument_loss != "only" else None
             if missing is not None:
                 raise UserError(
                     f"mask self-test failed: message {number} of row {sequence.row_id} should be trained on"

@@ -44,7 +44,7 @@ def encode_row(row: Conversation, tokenizer: Any) -> list[tuple[Sequence[Message
     for segment in row.tokens:
         sampled = rest & {turn.message for turn in segment.turns}
         # Values of arguments are found in the text of the chat template, and not in what was sampled.
-        if any(row.messages[place].arguments != "trained" for place in sampled):
+        if any(row.messages[place].argument_loss != "trained" for place in sampled):
             continue
         # Earlier segments may have had all messages of this one; decoding it would be work for nothing.
         places = message_of_tokens(row, segment, tokenizer) if sampled else None

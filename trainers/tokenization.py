@@ -162,7 +162,7 @@ def _encoded(
         values = {
             index: value_ranges(shield.messages, index, shield.tools, template, each.text[start:end])
             for index, (start, end) in each.spans.items()
-            if messages[index].arguments != "trained"
+            if messages[index].argument_loss != "trained"
         }
         result.append((shown, _tokenized(row_id, each.segments(shown, values), ends, shown, shield, tokenizer)))
     if not silent and not any(encoded.loss_tokens for _, encoded in result):

@@ -18,7 +18,7 @@ TOKENS = ("tokens", "chosen_tokens", "rejected_tokens")
 
 UNCHANGED = frozenset(
     {"row_id", "trajectory_id", "chosen_id", "rejected_id", "task_id", "environment_id", "split", "view", "role", "id"}
-    | {"tool_call_id"}
+    | {"tool_call_id", "argument_loss"}
 )
 """Fields of rows and messages that are ids or marks: other records refer to them."""
 

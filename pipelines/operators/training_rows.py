@@ -172,7 +172,7 @@ class Export(RowOperation[Trajectory, Record]):
         """Rows of splits other than ``train``, and those in which ``arguments`` has no effect."""
         found = dict(set_aside(output))
         if isinstance(output, SftRow) and output.view_parameters.get("arguments", "trained") != "trained":
-            found |= {WITHOUT_ARGUMENTS: float(all(each.arguments == "trained" for each in output.messages))}
+            found |= {WITHOUT_ARGUMENTS: float(all(each.argument_loss == "trained" for each in output.messages))}
         return found
 
 

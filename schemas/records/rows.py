@@ -23,7 +23,7 @@ class MessageCall(Record):
 class Message(Record):
     """One chat message. ``train``: its text carries loss, times ``weight``; only assistant messages may.
 
-    ``arguments`` says which part of a message with loss does: all of it, what is no value of an argument, or only that.
+    ``argument_loss``: of a message with loss all of it carries it, what is no value of an argument, or only that.
     """
 
     role: ChatRole
@@ -34,7 +34,7 @@ class Message(Record):
     name: str | None = None
     train: bool = False
     weight: float = 1.0
-    arguments: ArgumentLoss = "trained"
+    argument_loss: ArgumentLoss = "trained"
 
 
 class SampledTurn(Record):

@@ -43,15 +43,15 @@ class Segment(msgspec.Struct, frozen=True):
     text: str
     train: bool
     weight: float = 1.0
-    arguments: ArgumentLoss = "trained"
+    argument_loss: ArgumentLoss = "trained"
     values: Ranges = ()
 
     def carries(self, start: int, end: int) -> bool:
         """Whether the token with these characters carries loss; one with any character of a value belongs to it."""
-        if not self.train or self.arguments == "trained":
+        if not self.train or self.argument_loss == "trained":
             return self.train
         inside = any(start < stop and first < end for first, stop in self.values)
-        return inside == (self.arguments == "only")
+        return inside == (self.argument_loss == "only")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Rendered:
         done = 0
         for index, (start, end) in self.spans.items():
             message, ranges = messages[index], (values or {}).get(index, ())
-            trained = Segment(self.text[start:end], True, message.weight, message.arguments, ranges)
+            trained = Segment(self.text[start:end], True, message.weight, message.argument_loss, ranges)
             result += [Segment(self.text[done:start], False), trained]
             done = end
         result.append(Segment(self.text[done:], False))

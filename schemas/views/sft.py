@@ -48,7 +48,7 @@ def sft_rows(
 
 def silenced(message: Message) -> Message:
     """The message without loss."""
-    return msgspec.structs.replace(message, train=False, weight=1.0, arguments="trained")
+    return msgspec.structs.replace(message, train=False, weight=1.0, argument_loss="trained")
 
 
 class Sft(LossRule, Dialogue):
@@ -105,7 +105,7 @@ class Sft(LossRule, Dialogue):
         if not message.train or self.arguments == "trained":
             return message
         if any(decoded_json(call.arguments) for call in message.tool_calls):
-            return msgspec.structs.replace(message, arguments=self.arguments)
+            return msgspec.structs.replace(message, argument_loss=self.arguments)
         return silenced(message) if self.arguments == "only" else message
 
     def _thinking(self, trajectory: Trajectory, annotations: Annotations) -> Trajectory:

@@ -226,16 +226,16 @@ def _ungrounded_calls(trajectory: Trajectory, instruction: str | None) -> list[V
     found, compared = [], False
     for name in dict.fromkeys(item.agent for item in content if isinstance(item, ApiAction)):
         items, places = perceived(name, roles, content) if name in roles else (content, range(len(content)))
-        told = name not in roles or roles[name].told
-        said = (instruction or "").casefold() if told else ""
+        hidden = name in roles and not roles[name].told
+        shown = "" if hidden else (instruction or "").casefold()
         for place, item in zip(places, items, strict=True):
             if isinstance(item, ApiAction) and place < last:
                 values = list(leaves(item.kwargs))
                 compared = compared or bool(values)
-                unseen = [value for value in values if not _says(said, value.casefold())]
+                unseen = [value for value in values if not _says(shown, value.casefold())]
                 found += [Violation(place, f"{value:.40} was never seen") for value in unseen]
             # What an agent says itself is no evidence.
-            said += "" if isinstance(item, Action) else f"\n{_text(item)}".casefold()
+            shown += "" if isinstance(item, Action) else f"\n{_text(item)}".casefold()
     return found if compared else None
 
 

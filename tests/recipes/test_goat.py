@@ -74,7 +74,7 @@ def test_goat_has_thoughts_and_no_loss_on_values_of_arguments(folder: Path) -> N
         own = [message for message in row.messages if message.role == "assistant"]
         assert all(message.train and message.content for message in own)
         bare = [all(call.arguments == "{}" for call in message.tool_calls) for message in own]
-        assert [message.arguments == "trained" for message in own] == bare
+        assert [message.argument_loss == "trained" for message in own] == bare
         text = "".join(loss_of(encode_row(row, tokenizer), tokenizer))
         for call in (call for message in own for call in message.tool_calls):
             assert f'"name": "{call.name}"' in text

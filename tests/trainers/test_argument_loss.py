@@ -30,7 +30,7 @@ WRITTEN = [str(value) for value in VALUES.values()]
 
 def call(arguments: dict[str, Any], loss: ArgumentLoss = "trained", **fields: Any) -> Message:
     calls = [MessageCall(name="look", arguments=json.dumps(arguments, ensure_ascii=False), id="call00001")]
-    return Message(role="assistant", tool_calls=calls, train=True, arguments=loss, **fields)
+    return Message(role="assistant", tool_calls=calls, train=True, argument_loss=loss, **fields)
 
 
 def conversation(arguments: dict[str, Any], loss: ArgumentLoss) -> SftRow:
@@ -127,7 +127,9 @@ def test_names_and_quotes_stay_with_the_rest_of_the_call(tokenizer: Any) -> None
 def test_several_calls_words_beside_them_and_weights(tokenizer: Any) -> None:
     own = tokenizer_of("qwen2_5", tokenizer)
     calls = [MessageCall(name="look", arguments=f'{{"at":"place {n}"}}', id=f"call0000{n}") for n in range(2)]
-    said = Message(role="assistant", content="I look.", tool_calls=calls, train=True, weight=0.5, arguments="untrained")
+    said = Message(
+        role="assistant", content="I look.", tool_calls=calls, train=True, weight=0.5, argument_loss="untrained"
+    )
     encoded = encode(row([user("Go."), said], tools=TOOLS), own)
     text = own.decode(encoded.labels[encoded.mask].tolist())
     assert "I look." in text

@@ -379,7 +379,7 @@ def test_values_of_arguments_are_marked_and_a_message_without_any_has_no_loss_of
 
     def marks(**parameters: Any) -> list[list[tuple[bool, str]]]:
         made = sft(**parameters).make_rows(acted, NOTHING)
-        return [[(each.train, each.arguments) for each in row.messages if each.role == "assistant"] for row in made]
+        return [[(each.train, each.argument_loss) for each in row.messages if each.role == "assistant"] for row in made]
 
     assert marks() == [[(True, "trained")] * 3]
     assert marks(arguments="untrained") == [[(True, "trained"), (True, "untrained"), (True, "trained")]]

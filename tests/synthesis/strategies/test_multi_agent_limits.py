@@ -153,7 +153,7 @@ async def test_it_says_of_each_role_what_it_cost_and_who_played_it() -> None:
             for each in ("sliding_window", "fold", "notes")
         ),
         ({"context_tokens": 9, "roles": WATCHED}, ("rule-broken", "stop")),
-        ({"roles": [{"name": "a", "acts": True}]}, ("invalid-value", "roles", "2 items")),
+        ({"roles": [{"name": "a", "acts": True}]}, ("invalid-value", "roles", "2 entries")),
         ({"roles": [{"name": "a b", "acts": True}, {"name": "b"}]}, ("invalid-value", "roles.0.name")),
     ],
 )
