@@ -42,8 +42,10 @@ def main() -> None:
     statuses = {name: status for name, status in read_yaml(table).items() if name in files} if table.exists() else {}
     for name in given.names or files:
         done = run(name, files[name], given.preview, given.whole)
-        statuses[name] = (STATUSES[1] if given.whole else STATUSES[0]) if done else UNTRIED
-        print(f"{name}: {statuses[name]}", flush=True)
+        # A small model may solve nothing to go on from; that says nothing against the data half.
+        before = statuses.get(name, UNTRIED) if given.whole else UNTRIED
+        statuses[name] = STATUSES[1 if given.whole else 0] if done else before
+        print(f"{name}: {statuses[name]}{'' if done else ', and this time it did not end'}", flush=True)
         table.write_text(HEAD + dump_yaml(dict(sorted(statuses.items()))), encoding="utf-8")
 
 
