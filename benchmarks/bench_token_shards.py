@@ -117,18 +117,18 @@ def first_step(config: Path) -> str:
         assert process.stderr is not None
         peak = dict.fromkeys(("RssAnon", "RssFile"), 0)
         os.set_blocking(process.stderr.fileno(), False)
-        said = b""
-        while not STEP.search(said) and process.poll() is None:
+        printed = b""
+        while not STEP.search(printed) and process.poll() is None:
             time.sleep(0.05)
-            said += process.stderr.read() or b""
+            printed += process.stderr.read() or b""
             for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
                 name, _, value = line.partition(":")
                 if name in peak:
                     peak[name] = max(peak[name], int(value.split()[0]))
         seconds = time.monotonic() - started
         process.kill()
-    if not STEP.search(said):
-        sys.exit(said.decode())
+    if not STEP.search(printed):
+        sys.exit(printed.decode())
     own, mapped = (peak[name] / 2**20 for name in ("RssAnon", "RssFile"))
     return f"first step after {seconds:.1f} s; own memory {own:.2f} GiB, mapped files {mapped:.2f} GiB"
 

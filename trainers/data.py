@@ -21,6 +21,7 @@ from agentmill.schemas.records.rows import Message
 from agentmill.schemas.tables import Counts, Table, read_shard
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.mask_test import SAMPLES, Reservoir, check_roles, check_texts, count_by_role
+from agentmill.trainers.model_card import versions
 from agentmill.trainers.monitors import with_eta
 from agentmill.trainers.run_dir import TrainingSetup
 from agentmill.trainers.token_shards import Columns, Example, FileMaker, TokenShards
@@ -134,7 +135,9 @@ def read_rows(
     """
     record, control_tokens = setup.table.record_type, settings.control_tokens
     encoder = RowEncoder(example.types, encode, setup.tokenizer, record, masked, control_tokens)
-    shards = TokenShards(setup.work.tokens, setup.table, encoder, setup.token_identity)
+    # Other versions may show a conversation otherwise, or mark other tokens.
+    identity = {**setup.token_identity, "versions": versions()}
+    shards = TokenShards(setup.work.tokens, setup.table, encoder, identity)
     counted = RowCounts()
     for each in shards.make():
         counted.add(each)
@@ -148,7 +151,7 @@ def read_rows(
 
 @dataclass(frozen=True)
 class RowEncoder(FileMaker[E, RowCounts]):
-    """Encodes the rows of a file; those in which messages spell control tokens are dropped if it says ``drop``."""
+    """Encodes the rows of a file; those in which messages spell control tokens are dropped with ``drop``."""
 
     types: Columns
     encode: Callable[[Any], EncodedRow[E]]

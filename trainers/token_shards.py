@@ -7,7 +7,6 @@ only when it is whole, so a killed training goes on with those that are. Each pr
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,7 @@ from datasets import Dataset, concatenate_datasets
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.manifest import disk_errors, write_atomically
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.tables import Table
+from agentmill.schemas.tables import Table, remove
 
 E = TypeVar("E", bound="Example")
 C = TypeVar("C", bound=msgspec.Struct)
@@ -105,7 +104,7 @@ class TokenShards(Generic[E, C]):
         """Make the folder; what was made otherwise is removed."""
         mark, wanted = self.folder / IDENTITY, msgspec.json.encode(digest(self.identity))
         if rank == 0 and not (mark.exists() and mark.read_bytes() == wanted):
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove(self.folder, "folder of tokens", lambda names: IDENTITY in names)
             write_atomically(mark, wanted, self.folder)
         while not (mark.exists() and mark.read_bytes() == wanted):
             time.sleep(WAIT_S)
@@ -138,7 +137,9 @@ class TokenShards(Generic[E, C]):
 
             counts = self.maker.make(path, keep)
             stream.write_batch(record_batch(waiting, schema))
-        # In this order: what is counted is there only if the examples are.
+        # In this order, and on the disk: what is counted is there only if the examples are, also after a crash.
+        with unfinished.open("rb") as written:
+            os.fsync(written.fileno())
         unfinished.replace(self._file(number))
         write_atomically(self._counts_file(number), msgspec.json.encode(counts), self.folder)
 

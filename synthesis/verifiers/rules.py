@@ -112,7 +112,7 @@ class Rule(Config):
         default=None, description="the form of the agent's last message, or of a last call's texts"
     )
     grounded: Literal["numbers", "arguments"] | None = Field(
-        default=None, description="numbers of the last message, or values in calls, were in the task or said before"
+        default=None, description="numbers of the last message, or values in calls, were in the task or shown before"
     )
     legal: Literal[True] | None = Field(default=None, description="calls name declared tools and fit their schemas")
     repeats: int | None = Field(
@@ -220,7 +220,7 @@ def _ungrounded(trajectory: Trajectory, instruction: str | None) -> list[Violati
 
 
 def _ungrounded_calls(trajectory: Trajectory, instruction: str | None) -> list[Violation] | None:
-    """Values in calls that their agent was not shown; the last action is left out, since it says what was found."""
+    """Values in calls that their agent was not shown; the last action is left out, since it gives what was found."""
     content, roles = trajectory.content, perspectives(trajectory)
     last = max((place for place, item in enumerate(content) if isinstance(item, Action)), default=-1)
     found, compared = [], False
@@ -234,7 +234,7 @@ def _ungrounded_calls(trajectory: Trajectory, instruction: str | None) -> list[V
                 compared = compared or bool(values)
                 unseen = [value for value in values if not _says(shown, value.casefold())]
                 found += [Violation(place, f"{value:.40} was never seen") for value in unseen]
-            # What an agent says itself is no evidence.
+            # What an agent writes itself is no evidence.
             shown += "" if isinstance(item, Action) else f"\n{_text(item)}".casefold()
     return found if compared else None
 

@@ -34,7 +34,7 @@ class Counted(msgspec.Struct):
 
 
 class Numbered:
-    """An example that is as long as its number says."""
+    """An example that is as long as its number."""
 
     types: ClassVar[Columns] = {"ids": TOKENS, "mask": MASK, "weight": pa.float64()}
 
@@ -159,8 +159,8 @@ def test_the_processes_of_a_training_share_the_work(table: Table, tmp_path: Path
         )
         for rank in ("1", "0")
     ]
-    said = [rank.communicate(timeout=100)[0] for rank in ranks]
-    assert said == [f"{list(SIZES)} {sum(SIZES)}\n"] * 2
+    printed = [rank.communicate(timeout=100)[0] for rank in ranks]
+    assert printed == [f"{list(SIZES)} {sum(SIZES)}\n"] * 2
     by_process: dict[str, list[str]] = {}
     for each in notes.iterdir():
         name, process, _ = each.name.split()

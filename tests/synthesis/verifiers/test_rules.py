@@ -151,8 +151,8 @@ def test_values_in_calls_were_said_before(arguments: dict[str, Any], expected: l
     roles = {"user": {"system_prompt": "", "person": True}, "clerk": {"system_prompt": "", "acts": True, "told": False}}
     given = trajectory(content=content, extra={"roles": roles}, generation=generation(strategy="multi_agent"))
     assert broken({"grounded": "arguments"}, given) == expected
-    told = validate(Rule, {"id": "r", "grounded": "arguments"}, "rule").violations(given, "Book room 15 for Ben.")
-    assert (told and [each.item for each in told]) == expected
+    with_task = validate(Rule, {"id": "r", "grounded": "arguments"}, "rule").violations(given, "Book room 15 for Ben.")
+    assert (with_task and [each.item for each in with_task]) == expected
 
 
 def test_the_task_grounds_values_where_it_is_known() -> None:
