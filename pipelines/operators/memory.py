@@ -26,8 +26,8 @@ from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
 from agentmill.synthesis.rollouts.retrieval import Library, Retrieval, card_of
 from agentmill.synthesis.rollouts.strategy import Exploration, Strategy
+from agentmill.synthesis.strategies.imagine import Imagine as ImagineStrategy
 from agentmill.synthesis.strategies.memory import Memory as MemoryStrategy
-from agentmill.synthesis.strategies.simulate import Imagine as ImagineStrategy
 
 OF_EXAMPLES = (
     *Retrieval.model_fields,

@@ -13,7 +13,7 @@ STRATEGIES: Registry[type[EpisodeParameters]] = Registry(
     "strategy",
     {
         "branch": "agentmill.synthesis.strategies.branch:Branch",
-        "imagine": "agentmill.synthesis.strategies.simulate:Imagine",
+        "imagine": "agentmill.synthesis.strategies.imagine:Imagine",
         "inject": "agentmill.synthesis.strategies.inject:Inject",
         "memory": "agentmill.synthesis.strategies.memory:Memory",
         "multi_agent": "agentmill.synthesis.strategies.multi_agent:MultiAgent",

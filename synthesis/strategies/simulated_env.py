@@ -44,7 +44,7 @@ from agentmill.synthesis.policies.policy import Conversation, Policy, Turn
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.llm_calls import text_of, total, transcript, turn_of
 from agentmill.synthesis.rollouts.step import carry_out, environment_at_fault
-from agentmill.synthesis.strategies.simulated_rollout import Fault
+from agentmill.synthesis.strategies.imagined_rollout import Fault
 
 SIMULATOR = "simulator"
 """The role of the model that plays the environment, and the field in ``extra`` that names it."""

@@ -10,12 +10,12 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.synthesis.rollouts.roles import Role
 from agentmill.synthesis.rollouts.strategy import Strategy
 from agentmill.synthesis.strategies.branch import Branch
+from agentmill.synthesis.strategies.imagine import Imagine
 from agentmill.synthesis.strategies.inject import Inject
 from agentmill.synthesis.strategies.memory import Memory
 from agentmill.synthesis.strategies.multi_agent import MultiAgent
 from agentmill.synthesis.strategies.revise import Revise
 from agentmill.synthesis.strategies.sample import Sample
-from agentmill.synthesis.strategies.simulate import Imagine
 from agentmill.synthesis.strategies.simulated_episodes import Simulate
 from agentmill.synthesis.strategies.tree_search import TreeSearch
 from tests.builders import instruction, seen, trajectory

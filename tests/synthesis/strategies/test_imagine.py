@@ -23,9 +23,9 @@ from agentmill.synthesis.policies import make_policy
 from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
 from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.imagine import Imagine
+from agentmill.synthesis.strategies.imagined_rollout import Fault, read
 from agentmill.synthesis.strategies.sample import Sample
-from agentmill.synthesis.strategies.simulate import Imagine
-from agentmill.synthesis.strategies.simulated_rollout import Fault, read
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.builders import agent_message, instruction, seen, tokens, tool, trajectory
 from tests.counter_environment import SPEC, CounterEnvironment, counting_task

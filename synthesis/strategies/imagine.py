@@ -33,15 +33,15 @@ from agentmill.synthesis.rollouts.retrieval import Retrieval, retold
 from agentmill.synthesis.rollouts.scaffold import Frame, frame
 from agentmill.synthesis.rollouts.step import ACTOR, within
 from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.imagined_rollout import Ending, Fault, SimulatedRollout, items_of
 from agentmill.synthesis.strategies.memory import retrieved
-from agentmill.synthesis.strategies.simulated_rollout import Ending, Fault, SimulatedRollout, items_of
 
 OF_EPISODES = ("constrain", "max_invalid", "context", "keep_turns", "context_tokens")
 
 
 class Imagine(Retrieval, Attempts):
     """``k`` runs of a task, each written by the actor in one piece, as JSON
-    (``agentmill.synthesis.strategies.simulated_rollout``).
+    (``agentmill.synthesis.strategies.imagined_rollout``).
 
     A turn that breaks a rule is reported to the writer, which goes on behind the turns before it, at most ``repairs``
     times. With ``check: world`` each action is carried out in the real environment, too, and must be accepted.

@@ -17,14 +17,14 @@ from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
 from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from agentmill.synthesis.strategies.branch import Branch
-from agentmill.synthesis.strategies.simulate import Imagine
-from agentmill.synthesis.strategies.simulated_rollout import DETAIL_CHARS, WRITTEN_CHARS, read
+from agentmill.synthesis.strategies.imagine import Imagine
+from agentmill.synthesis.strategies.imagined_rollout import DETAIL_CHARS, WRITTEN_CHARS, read
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.builders import agent_message, tool
 from tests.counter_environment import CounterEnvironment, counting_task
 from tests.ruin_environment import Sayer
 from tests.synthesis.strategies.exploring import explore
-from tests.synthesis.strategies.test_simulate import add, exploration, imagined, sayer, turn, written
+from tests.synthesis.strategies.test_imagine import add, exploration, imagined, sayer, turn, written
 
 CLOSING = turn("I am done.", None)
 
