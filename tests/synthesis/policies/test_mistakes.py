@@ -42,10 +42,10 @@ def expert(mistakes: float | None) -> PolicySettings:
     return PolicySettings(policy="expert", sampling={} if mistakes is None else {"mistakes": mistakes})
 
 
-async def played(family: str, mistakes: float | None, scaffold: str = "tools", k: int = 3) -> list[Trajectory]:
-    """``k`` episodes of the first example of a family."""
+def exploring(family: str, mistakes: float | None) -> Exploration:
+    """What an expert is given to explore the first example of a family."""
     spec, task = ENVIRONMENTS.load(family).examples()[0]
-    exploration = Exploration(
+    return Exploration(
         task=task,
         spec=spec,
         make_environment=lambda: make(spec),
@@ -53,6 +53,11 @@ async def played(family: str, mistakes: float | None, scaffold: str = "tools", k
         seed=3,
         plans={},
     )
+
+
+async def played(family: str, mistakes: float | None, scaffold: str = "tools", k: int = 3) -> list[Trajectory]:
+    """``k`` episodes of the first example of a family."""
+    exploration = exploring(family, mistakes)
     strategy = Sample(k=k, scaffold=scaffold, max_turns=12)  # type: ignore[arg-type]
     ids = strategy.planned(exploration)
     return [each for piece in ids async for each in strategy.explore(exploration, piece)]
@@ -193,16 +198,8 @@ def test_a_reviewer_errs_by_the_other_answer_and_objects_to_nothing_where_there_
 
 
 async def test_without_tools_a_stand_in_knows_nothing_and_an_expert_cannot_answer() -> None:
-    spec, task = ENVIRONMENTS.load("search").examples()[0]
     for mistakes, answer in ((0.3, WORDS), (None, None)):
-        exploration = Exploration(
-            task=task,
-            spec=spec,
-            make_environment=lambda: make(spec),
-            policies={"actor": make_policy(expert(mistakes))},
-            seed=3,
-            plans={},
-        )
+        exploration = exploring("search", mistakes)
         strategy = Sample(tools="none")
         [piece] = strategy.planned(exploration)
         if answer is None:
