@@ -13,9 +13,12 @@ from trl.trainer.utils import FusedCausalLMOutput
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
+from agentmill.trainers.adapters import ModelFiles, model_files
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, pad
-from agentmill.trainers.model_io import load_errors, model_folder
+from agentmill.trainers.command import PreferenceSettings, TrainSettings
+from agentmill.trainers.model_io import load_errors
+from agentmill.trainers.run_dir import TrainingSetup
 from agentmill.trainers.tokenization import IGNORED
 
 SIDES = ("chosen", "rejected")
@@ -140,17 +143,31 @@ def preference_batch(
     }
 
 
-def reference_folder(reference: str | None, base: Path) -> Path:
-    """The folder of the reference model. Raises ``UserError`` where it cannot score the tokens of ``base``."""
-    folder = base if reference is None else model_folder(reference)
+def reference_files(settings: PreferenceSettings, start: ModelFiles) -> ModelFiles:
+    """The folders of the reference model, by default what the training starts from, adapter included.
+
+    Raises ``UserError`` where it cannot score the tokens of that.
+    """
+    reference = settings.reference
+    files = start if reference is None else model_files(reference, settings)
     # With another tokenizer the ids would mean other texts, and the log-probabilities could not be compared.
-    if folder != base and vocabulary(folder) != vocabulary(base):
+    if files.base != start.base and vocabulary(files.base) != vocabulary(start.base):
         raise UserError(
-            f"the reference {reference} has another tokenizer than the model {base};"
+            f"the reference {reference} has another tokenizer than the model {start.base};"
             " expected the model itself, or one that comes from it or that it comes from",
             ErrorCode.TOKENIZERS_DIFFER,
         )
-    return folder
+    return files
+
+
+def is_within(setup: TrainingSetup, settings: TrainSettings) -> bool:
+    """Whether the trained model holds its reference, which is then not loaded beside it.
+
+    With a new adapter that is the model with the adapter off; where an adapter is trained on, TRL keeps a copy of it.
+    """
+    identity = setup.work.identity
+    start = "+".join(identity[name] for name in ("base_revision", "adapter_revision") if name in identity)
+    return settings.lora is not None and identity["reference_revision"] == start
 
 
 def vocabulary(folder: Path) -> list[Any]:

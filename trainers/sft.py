@@ -24,10 +24,10 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from agentmill.schemas.records.rows import SftRow
+from agentmill.trainers.adapters import model_files, with_lora_of
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, best_fit, check_rows_stay_apart, cut_windows, join, pad
 from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
-from agentmill.trainers.model_io import model_folder
 from agentmill.trainers.run_dir import TrainingSetup, set_up_training
 from agentmill.trainers.sampled_tokens import encode_row
 from agentmill.trainers.token_shards import LENGTH
@@ -43,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(settings: SftSettings) -> None:
     """Write the model folder ``settings.output``. Raises ``UserError`` before the first step, where it can."""
     table = open_rows(settings.rows, SftRow, "sft")
-    setup = set_up_training("sft", settings, table, model_folder(settings.model))
+    base, adapter = model_files(settings.model, settings)
+    settings = with_lora_of(settings, adapter)
+    setup = set_up_training("sft", settings, table, base, adapter)
     if setup is None:
         return
 
