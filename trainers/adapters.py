@@ -50,8 +50,8 @@ class ModelFiles(NamedTuple):
 def model_files(model: str, settings: TrainSettings, scores: bool = False) -> ModelFiles:
     """The folders that ``model`` names: those of a whole model, or of an adapter and the model it was trained on.
 
-    It is one of the training with ``settings``. Raises ``UserError`` as ``model_folder``, for an adapter of another kind
-    than LoRA and where its model is not found.
+    It is one of the training with ``settings``. Raises ``UserError`` as ``model_folder``, for an adapter of another
+    kind than LoRA and where its model is not found.
     """
     adapter = adapter_folder(model)
     if adapter is None:
@@ -88,8 +88,8 @@ def adapter_task(adapter: Path) -> Task:
 def base_of(adapter: Path, base: str | None = None, revisions: Mapping[str, str] = MappingProxyType({})) -> Path:
     """The folder of the model that the adapter was trained on, by default as its own files name it.
 
-    ``revisions`` has the commit of one on the Hub, if that is known. Raises ``UserError`` if it is not known, not there,
-    or another.
+    ``revisions`` has the commit of one on the Hub, if that is known. Raises ``UserError`` if it is not known, not
+    there, or another.
     """
     named = base or adapter_base(adapter)
     if named is None:
