@@ -48,6 +48,13 @@ def hub_errors(address: str, kind: str = "data set") -> Iterator[None]:
             f"{address} cannot be read while HF_HUB_OFFLINE is set; unset it, or name local files",
             ErrorCode.HUB_UNREACHABLE,
         ) from None
+    # What the Hub's client makes of a request for a file that fails while others come.
+    except errors.LocalEntryNotFoundError as error:
+        reason = _first_line(error.__cause__ or error)
+        raise UserError(
+            f"{address}: the download broke off ({reason}); run the same command again, it goes on",
+            ErrorCode.HUB_REFUSES,
+        ) from error
     except errors.HFValidationError as error:
         raise UserError(f"{address}: {_first_line(error)}", ErrorCode.HUB_ADDRESS_MALFORMED) from None
     except errors.HfHubHTTPError as error:
@@ -64,7 +71,7 @@ def hub_errors(address: str, kind: str = "data set") -> Iterator[None]:
         raise UserError(f"{address}: {_first_line(error)}", ErrorCode.HUB_DATA_UNREADABLE) from error
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 

@@ -76,7 +76,9 @@ def pin_model(model: HubModel, print_line: Callable[[str], None]) -> HubModel:
 
     try:
         with _model_errors(model):
-            commit = str(HfApi().model_info(model.repo, revision=model.revision).sha)
+            # Asked first, since resolving alone would not say that it took the commit from the cache.
+            HfApi().model_info(model.repo, revision=model.revision)
+            commit = HfApi().resolve_revision(model.repo, revision=model.revision).resolved
     except UserError as error:
         cached = _cached_commit(model)
         if error.code != ErrorCode.HUB_UNREACHABLE or cached is None:

@@ -181,7 +181,7 @@ def check_learns_scores(step: Step) -> None:
     config = step.models["model"]
     if config.adapter is not None and not config.scores:
         raise UserError(
-            f"{step.where}: model {config.adapter!r} is an adapter of a model that writes, and has no head that scores\n"
+            f"{step.where}: model {config.adapter!r} is an adapter of a model that writes, and cannot learn to score\n"
             "start from its base, or train it without lora.merge: false",
             ErrorCode.MODEL_OF_WRONG_KIND,
         )

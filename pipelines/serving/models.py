@@ -245,8 +245,8 @@ class ModelConfig(Config):
                 raise ValueError(f"`{name}` is for policy {policy!r}, and this one is {self.policy!r}; leave it out")
         if self.managed and self.revision is not None:
             raise ValueError(
-                "`revision` is for models behind `endpoints`; that of a folder is the digest of its files, and that of a"
-                " model on the Hub is written behind its name: ORG/NAME@REVISION"
+                "`revision` is for models behind `endpoints`; that of a folder is the digest of its files, and one on"
+                " the Hub is written behind the name of its model: ORG/NAME@REVISION"
             )
         taken = sorted(OF_VLLM & self.extra_body.keys())
         if taken and self.policy == "vllm":

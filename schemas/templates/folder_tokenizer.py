@@ -15,6 +15,7 @@ import msgspec
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.model_hub import cached_model, hub_model
 from agentmill.schemas.models import chat_template, read_json
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message
