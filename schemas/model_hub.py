@@ -8,7 +8,7 @@ resolved once: ``ORG/NAME@COMMIT`` is pinned. The files of a pinned model that i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -97,11 +97,16 @@ def cached_model(model: HubModel, weights: bool = True) -> Path | None:
 
     with hub_errors(str(model), "model"):
         try:
-            folder = Path(
-                snapshot_download(model.repo, revision=model.revision, local_files_only=True, **_files(weights))
+            found = snapshot_download(
+                model.repo,
+                revision=model.revision,
+                local_files_only=True,
+                allow_patterns=_wanted(weights),
+                ignore_patterns=list(LEFT_OUT),
             )
         except (errors.LocalEntryNotFoundError, errors.HFValidationError):
             return None
+    folder = Path(found)
     # A cache that another program filled may hold a part of the files, and no list of all.
     return folder if not weights or _has_weights(folder) else None
 
@@ -127,7 +132,11 @@ def fetch_model(model: HubModel, print_line: Callable[[str], None], weights: boo
     print_line(f"downloading {model} from the Hub: {len(sizes)} files, {size / 1e6:,.1f} MB, into {cache}")
     keep_pipes_plain()
     with disk_errors(cache), _model_errors(model):
-        return Path(snapshot_download(model.repo, revision=model.revision, **_files(weights)))
+        return Path(
+            snapshot_download(
+                model.repo, revision=model.revision, allow_patterns=_wanted(weights), ignore_patterns=list(LEFT_OUT)
+            )
+        )
 
 
 def missing_files(model: HubModel, weights: bool = True) -> dict[str, int]:
@@ -150,15 +159,16 @@ def missing_files(model: HubModel, weights: bool = True) -> dict[str, int]:
         }
 
 
-def _files(weights: bool) -> dict[str, list[str]]:
-    patterns = MODEL_FILES if weights else TOKENIZER_FILES
-    return {"allow_patterns": list(patterns), "ignore_patterns": list(LEFT_OUT)}
+def _wanted(weights: bool) -> list[str]:
+    return list(MODEL_FILES if weights else TOKENIZER_FILES)
 
 
 def _is_wanted(name: str, weights: bool) -> bool:
-    patterns = _files(weights)
-    allowed, ignored = patterns["allow_patterns"], patterns["ignore_patterns"]
-    return any(fnmatchcase(name, each) for each in allowed) and not any(fnmatchcase(name, each) for each in ignored)
+    return _matches(name, _wanted(weights)) and not _matches(name, LEFT_OUT)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _check_files(model: HubModel, held: set[str], wanted: set[str], weights: bool) -> None:

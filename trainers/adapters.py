@@ -28,7 +28,7 @@ from agentmill.schemas.models import (
 )
 from agentmill.schemas.training import LoraConfig
 from agentmill.trainers.command import TrainSettings
-from agentmill.trainers.hub_models import hub_folder, output_of, revisions_of
+from agentmill.trainers.hub_models import hub_folder, output_of, revisions_of, with_pinned_models
 from agentmill.trainers.model_io import Task, linear_layers, load_errors, model_folder
 
 S = TypeVar("S", bound=TrainSettings)
@@ -66,6 +66,17 @@ def model_files(model: str, settings: TrainSettings, scores: bool = False) -> Mo
         holds = "writes text and cannot score it" if scores else "scores text and cannot continue it"
         raise UserError(f"{model} is the adapter of a model that {holds}", ErrorCode.MODEL_OF_WRONG_KIND)
     return ModelFiles(base_of(adapter, revisions=revisions_of(output_of(settings))), adapter)
+
+
+def starting_point(settings: S, scores: bool = False) -> tuple[S, ModelFiles]:
+    """``settings`` as they hold for the training, and the folders of what it starts from.
+
+    Models on the Hub are downloaded, and named by their commit; the settings of an adapter go before the default ones.
+    Raises ``UserError``.
+    """
+    settings = with_pinned_models(settings)
+    start = model_files(settings.model, settings, scores)
+    return with_lora_of(settings, start.adapter), start
 
 
 def adapter_folder(model: str) -> Path | None:
@@ -132,7 +143,7 @@ def load_adapter(model: Any, adapter: Path, dropout: float) -> PeftModel:
     with load_errors(adapter), warnings.catch_warnings():
         # Matrices that the file lacks would begin anew.
         warnings.filterwarnings("error", message=".*missing adapter keys")
-        config = PeftLoraConfig.from_pretrained(adapter)
+        config = PeftLoraConfig.from_pretrained(str(adapter))
         config.lora_dropout = dropout
         return PeftModel.from_pretrained(model, adapter, is_trainable=True, config=config)
 

@@ -68,10 +68,7 @@ INTERRUPTED = "interrupted; the same command continues from the last checkpoint"
 
 def run_trainer(train: Callable[[S], None], settings_type: type[S], name: str, argv: Sequence[str] | None) -> int:
     """Call ``train`` with the settings that ``argv`` gives. Returns 0 done, 2 a mistake to correct, 130 interrupted."""
-    # It imports this module.
-    from agentmill.trainers.hub_models import with_pinned_models
-
-    return exit_code_of(lambda: train(with_pinned_models(read_settings(settings_type, name, argv))), INTERRUPTED)
+    return exit_code_of(lambda: train(read_settings(settings_type, name, argv)), INTERRUPTED)
 
 
 def check_command_line(settings_type: type[TrainSettings], name: str) -> None:

@@ -25,7 +25,7 @@ from trl.trainer.dpo_trainer import DPOTrainer
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import PreferenceRow
-from agentmill.trainers.adapters import ModelFiles, model_files, with_lora_of
+from agentmill.trainers.adapters import ModelFiles, starting_point
 from agentmill.trainers.data import TrainingRows, open_rows, read_rows, report_rows
 from agentmill.trainers.preference_data import Pair, encode_pair
 from agentmill.trainers.reference_kl import (
@@ -54,8 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(settings: DpoSettings) -> None:
     """Write the model folder ``settings.output``. Raises ``UserError`` before the first step, where it can."""
     table = open_rows(settings.rows, PreferenceRow, "trajectory_pairs or step_pairs")
-    start = model_files(settings.model, settings)
-    settings = with_lora_of(settings, start.adapter)
+    settings, start = starting_point(settings)
     reference = reference_files(settings, start)
     setup = set_up_training("dpo", settings, table, *start, reference_revision=reference.revision)
     if setup is None:

@@ -23,10 +23,10 @@ from agentmill.schemas.errors import UserError, parse_labelled
 from agentmill.schemas.model_hub import HubModel, cached_model, fetch_model, hub_model, pinned_model
 from agentmill.schemas.models import TRAINING_RECORD, adapter_base, is_adapter
 from agentmill.schemas.records.manifest import write_atomically
-from agentmill.schemas.records.record import JsonObject
 from agentmill.trainers.command import GIVEN_OFFLINE, OFFLINE, TrainSettings, say
 
 S = TypeVar("S", bound=TrainSettings)
+R = TypeVar("R")
 
 
 def hub_folder(model: HubModel) -> Path:
@@ -63,6 +63,8 @@ def with_pinned_models(settings: S) -> S:
         pinned = {role: _fetched(text, role, revisions) for role, text in named.items()}
         if revisions:
             write_atomically(revisions_file(output), json.dumps(revisions).encode(), output.parent)
+    if (output / TRAINING_RECORD).is_file():
+        remove_revisions(output)
     return settings.model_copy(update=pinned)
 
 
@@ -108,14 +110,21 @@ def revisions_file(output: Path) -> Path:
 
 def revisions_of(output: Path, resume: bool = True) -> dict[str, str]:
     """The commits with which the training in ``output`` began; empty for a new one. Raises ``UserError``."""
-    if (output / TRAINING_RECORD).is_file():
-        return _read(output / TRAINING_RECORD).get("revisions", {})
-    return _read(revisions_file(output)) if resume and revisions_file(output).is_file() else {}
+    record, file = output / TRAINING_RECORD, revisions_file(output)
+    if record.is_file():
+        return _read(record, _Record).revisions
+    return _read(file, dict[str, str]) if resume and file.is_file() else {}
 
 
-def _read(path: Path) -> JsonObject:
+class _Record(msgspec.Struct):
+    """What is read of the record of a training."""
+
+    revisions: dict[str, str] = {}
+
+
+def _read(path: Path, wanted: type[R]) -> R:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=JsonObject)
+        return msgspec.json.decode(path.read_bytes(), type=wanted)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path} is damaged ({error}); delete it, and run the same command again", ErrorCode.DAMAGED_FILE

@@ -26,7 +26,7 @@ from trl.trainer.kto_trainer import KTOTrainer
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import UnpairedRow
-from agentmill.trainers.adapters import ModelFiles, model_files, with_lora_of
+from agentmill.trainers.adapters import ModelFiles, starting_point
 from agentmill.trainers.data import TrainingRows, open_rows, read_rows, report_rows
 from agentmill.trainers.preference_data import Labelled, encode_labelled
 from agentmill.trainers.reference_kl import (
@@ -51,8 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(settings: KtoSettings) -> None:
     """Write the model folder ``settings.output``. Raises ``UserError`` before the first step, where it can."""
     table = open_rows(settings.rows, UnpairedRow, "unpaired")
-    start = model_files(settings.model, settings)
-    settings = with_lora_of(settings, start.adapter)
+    settings, start = starting_point(settings)
     reference = reference_files(settings, start)
     setup = set_up_training("kto", settings, table, *start, reference_revision=reference.revision)
     if setup is None:

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m agentmill.trainers.merge", description="A whole model out of an adapter."
     )
-    parser.add_argument("adapter", type=Path, help="folder of the adapter")
+    parser.add_argument("adapter", type=Path, help="folder of the adapter, or ORG/NAME[@REVISION] on the Hub")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
     parser.add_argument("--base", help="the model it was trained on; by default the one in its training.json")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code that the model's folder brings")

@@ -28,7 +28,7 @@ from trl.trainer.reward_trainer import RewardTrainer
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import PreferenceRow, ScorerRow
-from agentmill.trainers.adapters import model_files, with_lora_of
+from agentmill.trainers.adapters import starting_point
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, pad
 from agentmill.trainers.data import TrainingRows, open_rows, read_rows, report_rows
@@ -54,9 +54,8 @@ def train(settings: RewardSettings) -> None:
     pairs = table.record_type is PreferenceRow
     # Before the tokenizer is loaded and the rows are read, which may take minutes.
     check_settings(settings, pairs)
-    base, adapter = model_files(settings.model, settings, scores=True)
-    settings = with_lora_of(settings, adapter)
-    setup = set_up_training("reward", settings, table, base, adapter)
+    settings, start = starting_point(settings, scores=True)
+    setup = set_up_training("reward", settings, table, *start)
     if setup is None:
         return
     ensure_padding_token(setup.tokenizer, setup.base)

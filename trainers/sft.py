@@ -24,7 +24,7 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from agentmill.schemas.records.rows import SftRow
-from agentmill.trainers.adapters import model_files, with_lora_of
+from agentmill.trainers.adapters import starting_point
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, best_fit, check_rows_stay_apart, cut_windows, join, pad
 from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
@@ -43,9 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(settings: SftSettings) -> None:
     """Write the model folder ``settings.output``. Raises ``UserError`` before the first step, where it can."""
     table = open_rows(settings.rows, SftRow, "sft")
-    base, adapter = model_files(settings.model, settings)
-    settings = with_lora_of(settings, adapter)
-    setup = set_up_training("sft", settings, table, base, adapter)
+    settings, start = starting_point(settings)
+    setup = set_up_training("sft", settings, table, *start)
     if setup is None:
         return
 

@@ -17,7 +17,7 @@ from agentmill.pipelines.operators.selection import selection_counts
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.processes.identity import locked
 from agentmill.pipelines.recipes.grammar import Recipe, read_recipe
-from agentmill.pipelines.recipes.hub_models import with_hub_models
+from agentmill.pipelines.recipes.hub_models import uncached, with_hub_models
 from agentmill.pipelines.recipes.parts import folders_of, is_made
 from agentmill.pipelines.recipes.plan import REVISIONS, Plan, make_plan
 from agentmill.pipelines.recipes.precheck import check_run
@@ -71,8 +71,8 @@ def run_plan(
     check_run(plan, before)
     # After the cheap checks, since a model may be many gigabytes; before the first step, which may be hours from the
     # first that needs it.
-    fetched = with_hub_models(plan, log_line)
-    if fetched is not plan:
+    downloads, fetched = uncached(plan), with_hub_models(plan, log_line)
+    if downloads or fetched is not plan:
         # What is in the folders of the models can be looked at now.
         plan = fetched
         check_run(plan, before)

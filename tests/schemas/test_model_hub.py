@@ -132,7 +132,10 @@ def test_a_download_that_breaks_off_is_continued(world: World, monkeypatch: pyte
         ("org/other", "model-incomplete", ["neither config.json nor adapter_config.json"]),
     ],
 )
-def test_what_cannot_be_had(model: str, code: str, parts: list[str], world: World) -> None:
+def test_what_cannot_be_had(
+    model: str, code: str, parts: list[str], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
     world.hub.push("org/closed", FILES)
     world.hub.gated.add("org/closed")
     world.hub.push("org/pickled", {"config.json": b"{}", "pytorch_model.bin": b"x"})
@@ -140,8 +143,9 @@ def test_what_cannot_be_had(model: str, code: str, parts: list[str], world: Worl
     world.hub.push("org/other", {"model.safetensors": b"x"})
     named = hub_model(model)
     assert named is not None
-    with user_error(code, *parts):
+    with user_error(code, *parts) as caught:
         fetch_model(named, world.said.append)
+    assert "hf_secret" not in "\n".join([str(caught.value), *world.said])
     assert not list(world.home.rglob("*.bin"))
 
 

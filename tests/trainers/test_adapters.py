@@ -118,11 +118,15 @@ def test_settings_that_agree_and_another_dropout_are_taken(adapter: Path, config
     assert (held["r"], held["lora_alpha"], held["lora_dropout"]) == (4, 12.0, 0.0)
 
 
-def test_a_training_that_stops_goes_on_exactly(adapter: Path, config: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trainer", ["sft", "dpo"])
+def test_a_training_that_stops_goes_on_exactly(trainer: str, adapter: Path, config: Path, tmp_path: Path) -> None:
     from agentmill.trainers.run_dir import WorkFolder
 
+    main = {"sft": sft_main, "dpo": dpo_main}[trainer]
     more = ["--config", str(config), f"model={adapter}", "lora={merge: false}", "max_steps=4"]
-    assert sft_main([*more, f"output={tmp_path / 'unbroken'}"]) == 0
+    if trainer == "dpo":
+        more.append(f"rows={write_table(tmp_path / 'rows', pairs(), PreferenceRow)}")
+    assert main([*more, f"output={tmp_path / 'unbroken'}"]) == 0
     mark = WorkFolder.mark_complete
 
     def stop(work: WorkFolder, step: int) -> None:
@@ -131,10 +135,12 @@ def test_a_training_that_stops_goes_on_exactly(adapter: Path, config: Path, tmp_
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WorkFolder, "mark_complete", stop)
-        assert sft_main([*more, f"output={tmp_path / 'more'}"]) == 130
-    assert sft_main([*more, f"output={tmp_path / 'more'}"]) == 0
+        assert main([*more, f"output={tmp_path / 'more'}"]) == 130
+    assert main([*more, f"output={tmp_path / 'more'}"]) == 0
     found, expected = weights(tmp_path / "more"), weights(tmp_path / "unbroken")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+    curves = [[point["loss"] for point in record_of(tmp_path / name)["loss_curve"]] for name in ("more", "unbroken")]
+    assert curves[0] == curves[1]
 
 
 @pytest.mark.parametrize("trainer", ["dpo", "kto"])

@@ -94,19 +94,24 @@ def test_mistakes_are_those_of_the_hub(
 
 
 def test_a_trained_model_names_the_commit(world: World, config: Path) -> None:
+    from agentmill.trainers.merge import main as merge_main
     from agentmill.trainers.sft import main as sft_main
 
     commit = world.hub.branches["org/tiny"]["main"]
+    world.hub.push("org/lora", model_files(tiny_adapter()))
     assert sft_main(["--config", str(config), "model=org/tiny", "max_steps=1", "lora={rank: 4, merge: false}"]) == 0
     record = json.loads((world.folder / "tuned/training.json").read_bytes())
     assert (record["settings"]["model"], record["revisions"]) == (f"org/tiny@{commit}", {"org/tiny": commit})
     assert f"of `org/tiny@{commit}`, revision `" in (world.folder / "tuned/README.md").read_text()
     assert not list(world.folder.glob(".tuned*"))
+    assert merge_main(["org/lora", "--base", "org/tiny", "--out", str(world.folder / "merged")]) == 0
+    assert (world.folder / "merged/model.safetensors").is_file()
     # An adapter finds its model, and the same command has nothing to do, without the Hub.
     world.hub.requests.clear()
     assert sft_main(["--config", str(config), "model=org/tiny", "max_steps=1", "lora={rank: 4, merge: false}"]) == 0
     more = ["max_steps=1", f"model={world.folder / 'tuned'}", f"output={world.folder / 'more'}"]
     assert sft_main(["--config", str(config), *more]) == 0
+    assert not list(world.folder.glob(".*.revisions*"))
     # TRL's count of its users is off in a training's own process.
     assert not [each for each in world.hub.requests if "telemetry" not in each]
     assert json.loads((world.folder / "more/training.json").read_bytes())["base_model"] == f"org/tiny@{commit}"
