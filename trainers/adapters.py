@@ -132,10 +132,7 @@ def with_lora_of(settings: S, adapter: Path | None) -> S:
         return settings
     found = read_json(adapter / ADAPTER_CONFIG)
     check_lora_agrees(settings.lora, found, str(adapter))
-    lora = lora_of_adapter(settings.lora, found, str(adapter))
-    if settings.save_dtype and not lora.merge:
-        raise UserError("save_dtype is of whole models, and an adapter is written", ErrorCode.KEY_NOT_FOR_THIS)
-    return settings.model_copy(update={"lora": lora})
+    return settings.model_copy(update={"lora": lora_of_adapter(settings.lora, found, str(adapter))})
 
 
 def load_adapter(model: Any, adapter: Path, dropout: float) -> PeftModel:

@@ -23,6 +23,9 @@ from agentmill.trainers.tokenization import IGNORED
 
 SIDES = ("chosen", "rejected")
 
+TRL_REFERENCE = "ref"
+"""What TRL calls its copy of an adapter that is trained on, which is the reference."""
+
 MEASURED = (
     "accuracy",
     "margin",
@@ -59,6 +62,20 @@ class ReferenceTrainer(BaseTrainer):
         "entropy",
         *(f"{side}_{what}" for side in SIDES for what in ("rows", "tokens", "logp", "moved")),
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, layer in self.model.named_modules():
+            # The model is in training mode when TRL asks its reference, which must not vary.
+            if name.endswith(f"lora_dropout.{TRL_REFERENCE}") and isinstance(layer, torch.nn.Dropout):
+                layer.p = 0.0
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Also load the adapter that learns: beside a second one, TRL's copy, transformers loads that one alone."""
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        loaded = self.accelerator.unwrap_model(self.model if model is None else model)
+        if TRL_REFERENCE in getattr(loaded, "peft_config", {}):
+            loaded.load_adapter(resume_from_checkpoint, loaded.active_adapter, is_trainable=True)
 
     def forward_masked(self, model: Any, batch: dict[str, torch.Tensor]) -> Any:
         """The outputs of ``model`` for the tokens with loss, in the form of TRL's fused head."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,18 @@ import torch
 
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.records.rows import PreferenceRow, UnpairedRow
-from agentmill.trainers.adapters import ModelFiles
+from agentmill.trainers.adapters import ModelFiles, with_lora_of
+from agentmill.trainers.command import DpoSettings
+from agentmill.trainers.dpo import dpo_method
 from agentmill.trainers.dpo import main as dpo_main
 from agentmill.trainers.kto import main as kto_main
 from agentmill.trainers.merge import main as merge_main
+from agentmill.trainers.preference_data import encode_pair
 from agentmill.trainers.sft import main as sft_main
+from agentmill.trainers.train_loop import load_start, make_trainer, trl_arguments
 from tests.errors import shows
 from tests.model import tiny_adapter
+from tests.trainers.preference import batch_of, loaded, started
 from tests.trainers.tables import pairs, rows, unpaired_rows, write_table
 
 torch.set_num_threads(1)
@@ -173,6 +179,23 @@ def test_the_reference_is_the_adapter(trainer: str, adapter: Path, config: Path,
     assert record_of(tmp_path / "crossed")["loss_curve"][0][change] == pytest.approx(-far, rel=1e-2)
 
 
+def test_the_reference_has_no_dropout(adapter: Path, model: Path, tmp_path: Path) -> None:
+    start = replace(started(tmp_path, model, pairs(2)), adapter=adapter)
+    settings = with_lora_of(DpoSettings(rows="r", model="m", output="o", max_steps=1, batch_size=2), adapter)
+    assert settings.lora is not None
+    assert settings.lora.dropout == 0.1
+    loaded_rows, _ = loaded(start, settings, encode_pair)
+    arguments = trl_arguments(settings, start, method := dpo_method(settings, loaded_rows, None, 0), "fp32")
+    whole = load_start(start, settings, "fp32", "CAUSAL_LM")
+    trainer: Any = make_trainer(settings, start, method, arguments, (whole, None))
+    trainer.model.train()
+    batch = batch_of(trainer, [0, 1])
+    first, second = (torch.cat(trainer.compute_ref_log_probs(trainer.model, batch)) for _ in range(2))
+    assert torch.equal(first, second)
+    own, again = (trainer.forward_masked(trainer.model, batch).log_probs for _ in range(2))
+    assert not torch.equal(own, again)
+
+
 def test_mistakes(adapter: Path, config: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def refused(start: Path, *more: str) -> str:
         assert sft_main(["--config", str(config), f"model={start}", f"output={tmp_path / 'x'}", *more]) == 2
@@ -191,7 +214,9 @@ def test_mistakes(adapter: Path, config: Path, model: Path, tmp_path: Path, caps
         assert shows(refused(lost), code, part)
     # What PEFT notes of its model is enough for adapters of others.
     (lost / "adapter_config.json").write_text(json.dumps({**held, "base_model_name_or_path": str(model)}))
-    assert shows(refused(lost, "save_dtype=fp32", "lora={merge: false}"), "bad-value", "save_dtype is of whole models")
+    assert shows(
+        refused(lost, "save_dtype=fp32", "lora={merge: false}"), "rule-broken", "save_dtype is of whole models"
+    )
     from safetensors.torch import save_file
 
     some = {name: each for name, each in weights(adapter).items() if "q_proj" in name}
