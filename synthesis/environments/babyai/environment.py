@@ -105,7 +105,7 @@ class BabyaiEnvironment:
         agent = [*position(game), int(game.agent_dir), sight.name(game.carrying)]
         seen = [sorted(sight.cells), list(sight.names)]
         done = [progress(game.instrs), int(game.step_count), self._over, self._reward]
-        return digest(game.grid.encode().tolist(), agent, seen, done)
+        return digest(game.grid.encode().tobytes().hex(), agent, seen, done)
 
     def snapshot(self) -> bytes:
         """JSON: the seed and the game's actions so far."""

@@ -22,9 +22,9 @@ def _example(name: str, source: str, options: JsonObject, seed: int, mission: st
 
 
 EXAMPLES: list[tuple[EnvironmentSpec, Task]] = [
-    _example("local", "BabyAI-GoToLocal-v0", {"room_size": 6, "num_dists": 3}, 1, "go to the red key"),
+    _example("local", "BabyAI-GoToLocal-v0", {"room_size": 6, "num_dists": 3}, 1, "Goal: go to the red key."),
     _example(
         "put", "BabyAI-PutNextLocal-v0", {"room_size": 5, "num_objs": 3}, 1, "put the blue key next to the yellow key"
     ),
-    _example("unlock", "BabyAI-UnlockLocal-v0", {}, 1, "open the door"),
+    _example("unlock", "BabyAI-UnlockLocal-v0", {}, 1, "Goal: open the door."),
 ]

@@ -90,8 +90,11 @@ class Expert:
                 yield across, down
 
     def _fetch_key(self, doors: Sequence[Thing]) -> ApiAction | None:
-        """Take the key of one of the doors that was seen locked."""
+        """Take the key of one of the doors that was seen locked, if none of these keys is in hand."""
         colors = {door.color for door in doors if self._sight.name(door) and door.is_locked}
+        carried = self._game.carrying
+        if carried is not None and carried.type == "key" and carried.color in colors:
+            return None
         keys = [thing for thing in self._sight.names.values() if thing.type == "key" and thing.color in colors]
         return self._pick_up(keys)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Mapping
@@ -25,6 +26,10 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     options: dict[str, tuple[Any, ...]] = {}
 
+    def weight(self) -> float:
+        """The square root of the number of configurations: of the same one twice admission keeps one."""
+        return math.sqrt(math.prod(map(len, self.options.values())))
+
 
 @cache
 def levels() -> Mapping[str, Level]:
@@ -40,7 +45,8 @@ class BabyaiGenerator:
         chance = random.Random(derive_seed(FAMILY, BACKEND, inspiration.inspiration_id, seed))
         words = set(re.findall(r"\w+", inspiration.text))
         known = levels()
-        level = known[chance.choice([name for name in known if name in words] or list(known))]
+        chosen = [known[name] for name in known if name in words] or list(known.values())
+        (level,) = chance.choices(chosen, [each.weight() for each in chosen])
         options = {name: chance.choice(values) for name, values in level.options.items()}
         return proposal(
             FAMILY,

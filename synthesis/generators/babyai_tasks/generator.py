@@ -110,7 +110,7 @@ class Draws:
                 self.seen.add(structure)
                 return msgspec.structs.replace(
                     task,
-                    instruction=mission,
+                    instruction=f"Goal: {mission}.",
                     gold=gold,
                     difficulty=difficulty_of(len(gold), None),
                     skills=sorted({action.function for action in gold if isinstance(action, ApiAction)}),
