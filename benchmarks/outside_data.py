@@ -1,7 +1,7 @@
-"""Write simulated records of a household in a format that is not ours, to try ``normalize`` and ``mix`` on many of them.
+"""Write simulated records of a household in a format that is not ours, to try ``normalize`` and ``mix`` on many.
 
-The records are invented here: no data set is read. Their form is that of AgentInstruct's household tasks (ShareGPT turns,
-a thought and one command in each reply), so ``configs/datasets/agentinstruct_alfworld.yaml`` would read them as well.
+The records are invented here: no data set is read. Their form is that of AgentInstruct's household tasks: ShareGPT
+turns with a thought and one command in each reply. ``configs/datasets/simulated_household.yaml`` normalizes them.
 
     python benchmarks/outside_data.py --n 3000 --out data/simulated_household.jsonl
 """

@@ -9,7 +9,7 @@ rewards it. The game's own limit of actions truncates.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -21,9 +21,12 @@ from agentmill.synthesis.environments.babyai.commands import RULES, TOOLS, call_
 from agentmill.synthesis.environments.babyai.examples import EXAMPLES
 from agentmill.synthesis.environments.babyai.expert import Expert
 from agentmill.synthesis.environments.babyai.game import (
+    DONE,
     FORWARD,
+    LEFT,
     Game,
     before,
+    draw_map,
     is_free,
     make_game,
     position,
@@ -42,7 +45,7 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys of ``task.initial_state``."""
 
-    seed: int
+    seed: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class BabyaiEnvironment:
@@ -117,9 +120,12 @@ class BabyaiEnvironment:
         self._demand_reset()
         try:
             saved: dict[str, Any] = json.loads(snapshot)
-            self._seed, actions = int(saved["seed"]), [int(each) for each in saved["actions"]]
+            seed, actions = int(saved["seed"]), [int(each) for each in saved["actions"]]
+            if seed < 0 or not all(LEFT <= number <= DONE for number in actions):
+                raise ValueError("no such seed or action")
         except (KeyError, TypeError, ValueError) as error:
             raise EnvError(f"this is no snapshot of {self.spec.source}: {error}") from error
+        self._seed = seed
         self._begin()
         for number in actions:
             self._take(number)
@@ -160,7 +166,7 @@ class BabyaiEnvironment:
         return self._sight
 
     def _begin(self) -> None:
-        self._game.reset(seed=self._seed)
+        draw_map(self._game, self._seed)
         self._sight = Sight(self._game)
         self._taken, self._reward, self._over = [], 0.0, False
 

@@ -15,6 +15,9 @@ from agentmill.synthesis.environments.environment import EnvError
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, DONE = range(7)
 """The game's own actions. ``DONE`` changes nothing, and lets the game look again whether the mission is met."""
 
+MOST_PLACED = 2_000
+"""Things that are placed, in all drafts of a map together, before it is given up; maps that can be drawn take fewer."""
+
 Cell = tuple[int, int]
 """Column and row, from the upper left."""
 
@@ -60,6 +63,9 @@ class Game(Protocol):
     def reset(self, *, seed: int) -> object:
         """Draw map and mission."""
 
+    def place_obj(self, *where: Any, **options: Any) -> Any:
+        """Put a thing, or the agent, on a random free cell."""
+
     def step(self, action: int) -> tuple[Any, Any, bool, bool, Any]:
         """Observation, reward, whether it ended, whether it was cut short, and more."""
 
@@ -85,6 +91,30 @@ def make_game(level: str, options: JsonObject) -> Game:
     if not hasattr(game, "instrs") and not hasattr(game, "gen_mission"):
         raise EnvError(f"{level!r} is no level of BabyAI; they are called BabyAI-…")
     return game
+
+
+class Placing:
+    """The ``place_obj`` of a game, which gives up: in a room that is too full the package would try for ever."""
+
+    def __init__(self, game: Game) -> None:
+        self._place = game.place_obj
+        self._left = MOST_PLACED
+
+    def __call__(self, *where: Any, **options: Any) -> Any:
+        """As ``Game.place_obj``. Raises ``EnvError``."""
+        self._left -= 1
+        if self._left < 0:
+            raise EnvError("no map can be drawn: there are too many things for rooms of this size")
+        return self._place(*where, **options)
+
+
+def draw_map(game: Game, seed: int) -> None:
+    """Draw map and mission of ``seed``. Raises ``EnvError`` where the things do not fit into the rooms."""
+    try:
+        game.place_obj = Placing(game)  # type: ignore[method-assign]
+        game.reset(seed=seed)
+    finally:
+        del game.place_obj
 
 
 def _nothing(*words: object) -> None:

@@ -25,8 +25,9 @@ class Sight:
             thing = self._game.grid.get(*cell)
             if thing is not None and thing.type != "wall" and (forward, right) != (0, 0):
                 self._view.append((forward, right, thing))
-        for _, _, thing in self._view:
-            if self.name(thing) is None:
+        # In some levels a thing is in hand from the start.
+        for thing in [self._game.carrying, *(thing for _, _, thing in self._view)]:
+            if thing is not None and self.name(thing) is None:
                 kind = f"{thing.color} {thing.type}"
                 number = 1 + sum(name.rpartition(" ")[0] == kind for name in self.names)
                 self.names[f"{kind} {number}"] = thing

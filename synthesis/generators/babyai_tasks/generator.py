@@ -102,7 +102,10 @@ class Draws:
                 lineage=lineage,
                 split=split,
             )
-            self._environment.reset(task, 0)
+            try:
+                self._environment.reset(task, 0)
+            except EnvError as error:
+                return GenerationError("broken_environment", str(error))
             mission = self._environment.mission()
             structure = digest(spec.structure_digest or spec.source, mission, self._environment.state_digest())
             gold = [] if structure in self.seen else self._solution()
