@@ -13,7 +13,7 @@ from typing import Any
 
 from agentmill.schemas.records.trajectory import ApiAction
 from agentmill.synthesis.environments.babyai.commands import TURN_LEFT, Ways, legal
-from agentmill.synthesis.environments.babyai.game import AHEAD, FORWARD, Cell, Game, Thing, before, parts
+from agentmill.synthesis.environments.babyai.game import AHEAD, FORWARD, Cell, Game, Thing, before, parts, position
 from agentmill.synthesis.environments.babyai.sight import Sight
 
 
@@ -79,15 +79,11 @@ class Expert:
     def _drop(self) -> ApiAction:
         """Put down what is carried, not in the way to a door."""
         column, row = before(self._game)
-        beside = (self._game.grid.get(column + across, row + down) for across, down in self._inner(column, row))
+        cells = {(column + across, row + down) for across, down in AHEAD} & self._sight.cells
+        beside = [self._game.grid.get(*cell) for cell in cells]
         if self._game.grid.get(column, row) is None and not any(each and each.type == "door" for each in beside):
             return ApiAction(function="drop", kwargs={})
         return TURN_LEFT
-
-    def _inner(self, column: int, row: int) -> Iterator[Cell]:
-        for across, down in AHEAD:
-            if (column + across, row + down) in self._sight.cells:
-                yield across, down
 
     def _fetch_key(self, doors: Sequence[Thing]) -> ApiAction | None:
         """Take the key of one of the doors that was seen locked, if none of these keys is in hand."""
@@ -121,9 +117,8 @@ class Expert:
 
 def _walked(game: Game, way: Sequence[int]) -> Iterator[Cell]:
     """The cells that a way of turns and steps enters."""
-    column, row = before(game)
+    column, row = position(game)
     direction = game.agent_dir
-    column, row = column - AHEAD[direction][0], row - AHEAD[direction][1]
     for action in way:
         if action == FORWARD:
             column, row = column + AHEAD[direction][0], row + AHEAD[direction][1]

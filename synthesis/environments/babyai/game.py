@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from agentmill.schemas.extras import missing_modules_explained
+from agentmill.schemas.extras import require
 from agentmill.schemas.records.record import JsonObject
 from agentmill.synthesis.environments.environment import EnvError
 
@@ -77,10 +77,12 @@ def make_game(level: str, options: JsonObject) -> Game:
     """The level of a gymnasium id. Raises ``EnvError`` for one that cannot be made, ``UserError`` without minigrid."""
     # It is pygame's, which greets on standard output, where workers answer.
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    with missing_modules_explained():
-        import gymnasium
-        import minigrid  # noqa: F401  registers the levels
-        from minigrid.envs.babyai.core import roomgrid_level
+    # By name: a missing gymnasium, which comes with it, would ask for another extra.
+    require("envs-babyai")
+    import gymnasium
+    import minigrid  # noqa: F401  registers the levels
+    from minigrid.envs.babyai.core import roomgrid_level
+
     # The package prints each draft of a mission that it rejects; this is a name in that one module.
     roomgrid_level.print = _nothing
     try:
@@ -88,7 +90,7 @@ def make_game(level: str, options: JsonObject) -> Game:
         game: Game = gymnasium.make(level, **options).unwrapped
     except (gymnasium.error.Error, TypeError, ValueError, AssertionError) as error:
         raise EnvError(f"minigrid cannot make {level!r} with {options}: {error}") from error
-    if not hasattr(game, "instrs") and not hasattr(game, "gen_mission"):
+    if not hasattr(game, "gen_mission"):
         raise EnvError(f"{level!r} is no level of BabyAI; they are called BabyAI-…")
     return game
 

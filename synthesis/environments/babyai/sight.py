@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentmill.synthesis.environments.babyai.game import AHEAD, Cell, Game, Thing, before, is_free, position
+from agentmill.synthesis.environments.babyai.game import AHEAD, Cell, Game, Thing, is_free, position
 
 
 class Sight:
@@ -88,10 +88,6 @@ class Sight:
             if cell not in self.cells or not is_free(self._game.grid.get(*cell)):
                 return free
             free += 1
-
-    def in_front(self) -> str | None:
-        """The name of the thing before the agent."""
-        return self.name(self._game.grid.get(*before(self._game)))
 
 
 def _where(forward: int, right: int) -> str:
