@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -84,10 +84,10 @@ def make_game(level: str, options: JsonObject) -> Game:
     from minigrid.envs.babyai.core import roomgrid_level
 
     # The package prints each draft of a mission that it rejects; this is a name in that one module.
-    roomgrid_level.print = _nothing
+    vars(roomgrid_level)["print"] = _nothing
     try:
         # The wrappers count steps and check the order of calls, which restoring a state would confuse.
-        game: Game = gymnasium.make(level, **options).unwrapped
+        game = cast(Game, gymnasium.make(level, **options).unwrapped)
     except (gymnasium.error.Error, TypeError, ValueError, AssertionError) as error:
         raise EnvError(f"minigrid cannot make {level!r} with {options}: {error}") from error
     if not hasattr(game, "gen_mission"):
