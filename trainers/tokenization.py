@@ -240,8 +240,8 @@ def with_loss_at(messages: Sequence[Message], places: Collection[int]) -> list[M
 def message_ends(prefixes: PrefixTexts, whole: str, count: int) -> list[int]:
     """Where each message ends in the text ``whole`` of the first ``count`` messages, in characters.
 
-    It is where the rendering of what comes up to it ends. Where a template renders a part of the conversation otherwise, the
-    message ends after its content; where it refuses to render it, the message counts with the next one.
+    It is where the rendering of what comes up to it ends. Where a template renders a part of the conversation
+    otherwise, the message ends after its content; where it refuses to render it, the message counts with the next one.
     """
     return prefixes.retried(lambda: _message_ends(prefixes, whole, count))
 

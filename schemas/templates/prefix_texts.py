@@ -3,7 +3,7 @@
 Rendering each beginning by itself takes time that grows with the square of the messages. Most templates only append:
 what they show of the first messages is how the whole begins, followed by what they add at the end. What they add is
 the same after messages of the same kind. Some beginnings of each kind are rendered to make sure; where one of them is
-otherwise, all of that conversation are rendered.
+otherwise, what was taken is dropped, and every beginning of that conversation is rendered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Kind = tuple[bool, tuple[object, ...], tuple[object, ...]]
 """With the generation prompt or not, the last message, and the one that follows in the whole."""
 
 CHECKED_EACH = 8
-"""Of each kind the first two beginnings are rendered, and each that is so many times as many as the last."""
+"""Of each kind the first two beginnings are rendered, the 8th, the 64th and so on."""
 
 
 class TemplateError(ValueError):
@@ -31,9 +31,9 @@ class TemplateError(ValueError):
 
 
 class RenderedText(str):
-    """A rendered conversation; ``starts`` are where its messages start in it, in characters, or empty.
+    """A rendered conversation; ``starts`` are where its messages start in it, in characters.
 
-    They are known where the template takes each message in a loop, in their order.
+    It is -1 for a message that no loop of the template takes; they are empty where loops do not take them in order.
     """
 
     starts: Sequence[int] = ()
@@ -49,10 +49,12 @@ class PrefixTexts:
     ``NotAppendOnly`` may come from every method, but never after it came once; ``retried`` sees to it.
     """
 
+    derives = True
+    """Whether texts are taken out of that of the whole; false: each is rendered."""
+
     def __init__(self, messages: Sequence[JsonObject], tools: list[JsonObject] | None, render: Render) -> None:
         self.messages = list(messages)
         self.tools = tools
-        self.derives = True
         self._render = render
         self._made: dict[tuple[int, bool], str | TemplateError] = {}
         self._added: dict[Kind, str] = {}
@@ -74,7 +76,8 @@ class PrefixTexts:
     def text(self, count: int, prompt: bool) -> str:
         """The first ``count`` messages, with the generation prompt if ``prompt``. Raises ``TemplateError``."""
         whole = self._whole if self.derives and count > 0 and (count, prompt) not in self._made else None
-        if whole is None or (count == len(self.messages) and not prompt):
+        # Templates show the first messages outside the loop: the system prompt, or the question with the tools.
+        if whole is None or self._starts[count] < 0 or (count == len(self.messages) and not prompt):
             return self._rendered(count, prompt)
         kind = self._kind(count, prompt)
         met = self._met[kind] = self._met.get(kind, 0) + 1
@@ -93,7 +96,7 @@ class PrefixTexts:
 
     @cached_property
     def _whole(self) -> str | None:
-        """The whole, where the template took each message once, in their order."""
+        """The whole, where it is known where its messages start."""
         try:
             whole = self._rendered(len(self.messages), False)
         except TemplateError:
@@ -128,6 +131,7 @@ def _traits(message: JsonObject) -> tuple[object, ...]:
 
 def _checked(number: int) -> bool:
     """Whether the beginning of a kind that comes as the ``number``-th is rendered."""
-    while number > 2 and number % CHECKED_EACH == 0:
-        number //= CHECKED_EACH
-    return number <= 2 and number != 0
+    powers = number
+    while powers % CHECKED_EACH == 0:
+        powers //= CHECKED_EACH
+    return powers == 1 or number == 2

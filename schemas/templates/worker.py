@@ -73,9 +73,8 @@ class Starts:
     def begin(self, messages: object) -> None:
         """Begin a text of these messages."""
         self.size = 0
-        self._places = {
-            id(message): place for place, message in enumerate(messages if isinstance(messages, list) else [])
-        }
+        self._messages = messages if isinstance(messages, list) else []
+        self._places = {id(message): place for place, message in enumerate(self._messages)}
         self._found: dict[int, int] = {}
 
     def take(self, value: object) -> None:
@@ -86,9 +85,9 @@ class Starts:
             self._found[place] = self.size
 
     def found(self) -> list[int]:
-        """The starts of all messages, if each was taken in its turn; else none."""
-        whole = len(self._found) == len(self._places) and list(self._found) == sorted(self._found)
-        return list(self._found.values()) if whole else []
+        """The starts of all messages, -1 for those that no loop took; none if they were not taken in their order."""
+        ordered = list(self._found) == sorted(self._found)
+        return [self._found.get(place, -1) for place in range(len(self._messages))] if ordered else []
 
 
 starts = Starts()

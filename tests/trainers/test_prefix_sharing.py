@@ -163,7 +163,7 @@ def test_loss_and_gradients_are_those_of_the_sequences(
     assert len(trees) == 3
     examples = each_of(with_labels_and_structure(stored(trees)))
     batch = SftCollator(0, packing, trees=True)([join(examples)] if packing else examples)
-    assert batch["attention_mask"].sum() < rows["attention_mask"].sum() / 2
+    assert batch["attention_mask"].sum() < 0.6 * rows["attention_mask"].sum()
     together = tree_trainer(model, tmp_path, tokenizer, loss_type)
     items = together._get_num_items_in_batch([batch], torch.device("cpu"))
     assert (
