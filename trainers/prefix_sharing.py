@@ -181,15 +181,22 @@ def _differs(model: Any) -> str | None:
     # Dropout alone would make the outputs differ.
     training = model.training
     model.eval()
-    with torch.no_grad():
-        tree = model(
-            input_ids=torch.cat([prefix, one, other])[None],
-            position_ids=positions,
-            attention_mask=tree_mask(ends, model),
-            use_cache=False,
-        ).logits[0, PROBE:]
-        alone = [model(input_ids=torch.cat([prefix, each])[None], use_cache=False).logits[0] for each in (one, other)]
-    model.train(training)
+    try:
+        with torch.no_grad():
+            tree = model(
+                input_ids=torch.cat([prefix, one, other])[None],
+                position_ids=positions,
+                attention_mask=tree_mask(ends, model),
+                use_cache=False,
+            ).logits[0, PROBE:]
+            alone = [
+                model(input_ids=torch.cat([prefix, each])[None], use_cache=False).logits[0] for each in (one, other)
+            ]
+    # What a model raises that takes no positions, or a mask of another shape.
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        return f"this model takes no mask of a tree ({' '.join(str(error).split())[:100]})"
+    finally:
+        model.train(training)
     expected = torch.cat([each[PROBE:] for each in alone])
     # Not exactly equal: kernels round differently, most of all in bf16.
     if (tree - expected).abs().max() > 0.01 * expected.abs().max():

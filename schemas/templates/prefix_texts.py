@@ -19,8 +19,8 @@ T = TypeVar("T")
 Render = Callable[[list[JsonObject], list[JsonObject] | None, bool], str]
 """``(messages, tools, add_generation_prompt) -> text``: a chat template at work."""
 
-Kind = tuple[bool, tuple[object, ...], tuple[object, ...]]
-"""With the generation prompt or not, the last message, and the one that follows in the whole."""
+Kind = tuple[bool, tuple[object, ...], object]
+"""With the generation prompt or not, the last message, and the role of the one that follows in the whole."""
 
 CHECKED_EACH = 8
 """Of each kind the first two beginnings are rendered, the 8th, the 64th and so on."""
@@ -118,8 +118,8 @@ class PrefixTexts:
         return found
 
     def _kind(self, count: int, prompt: bool) -> Kind:
-        following = self.messages[count] if count < len(self.messages) else {}
-        return prompt, _traits(self.messages[count - 1]), _traits(following)
+        following = self.messages[count].get("role") if count < len(self.messages) else None
+        return prompt, _traits(self.messages[count - 1]), following
 
 
 def _traits(message: JsonObject) -> tuple[object, ...]:
