@@ -163,7 +163,7 @@ def check_prefixes_can_be_shared(model: Any, max_length: int) -> None:
 def _unfit(config: Any, max_length: int) -> str | None:
     """Why a model of this configuration cannot be trained on trees, as far as it says so."""
     if config._attn_implementation not in MASKED_BY_TREE:
-        return f"attention {config._attn_implementation} takes no mask of a tree (those that do: {MASKED_BY_TREE})"
+        return f"attention {config._attn_implementation} takes no mask of a tree, as {', '.join(MASKED_BY_TREE)} do"
     windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
     layers = getattr(config, "layer_types", None) or ["sliding_attention"]
     narrow = [window for window in windows if window is not None and window < max_length]
