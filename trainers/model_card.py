@@ -43,7 +43,8 @@ class TrainingRecord(Record):
     ``drift`` is how far the model went from the reference at the end (a reward model: how far its scores are apart, or
     from the values), and ``warnings`` what was warned of (``agentmill.trainers.monitors``).
     ``stopped`` is why the training ended early. ``base_model`` is the model of the adapter that was trained on, and
-    ``revisions`` are the commits of models on the Hub, by what the command called them.
+    ``revisions`` are the commits of models on the Hub, by what the command called them. ``trees`` counts the sequences
+    that share prefixes, the trees made of them, and the tokens of both.
     """
 
     identity: JsonObject
@@ -84,11 +85,13 @@ class TrainingRecord(Record):
     base_model: str | None = None
     revisions: dict[str, str] = {}
     stopped: str | None = None
+    trees: dict[str, int] = {}
 
     @property
     def method(self) -> tuple[str, str, str]:
         """Its entry of ``METHODS``."""
-        return METHODS[self.identity["trainer"]]
+        name, examples, accuracy = METHODS[self.identity["trainer"]]
+        return name, f"trees of {examples}" if self.trees else examples, accuracy
 
     @property
     def scores(self) -> bool:
