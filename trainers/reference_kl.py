@@ -65,7 +65,8 @@ class ReferenceTrainer(BaseTrainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name, layer in self.model.named_modules():
+        model: torch.nn.Module = self.accelerator.unwrap_model(self.model)
+        for name, layer in model.named_modules():
             # The model is in training mode when TRL asks its reference, which must not vary.
             if name.endswith(f"lora_dropout.{TRL_REFERENCE}") and isinstance(layer, torch.nn.Dropout):
                 layer.p = 0.0

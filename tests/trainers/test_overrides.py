@@ -81,7 +81,7 @@ def ours(name: str, folder: Path, model: Path) -> Any:
     setup = started(folder, model, WEIGHTED[name])
     settings, method = method_of(name, setup)
     arguments = trl_arguments(settings, setup, method, "fp32")
-    reference = load_model(method.reference, None, "fp32") if method.reference else None
+    reference = load_model(method.reference.base, None, "fp32") if method.reference else None
     return make_trainer(settings, setup, method, arguments, (load_model(model, None, "fp32", method.task), reference))
 
 
