@@ -12,6 +12,7 @@ from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
+from agentmill.schemas.launch import LaunchConfig
 from agentmill.schemas.templates.process import read_template
 
 Positive = Annotated[int, Field(ge=1)]
@@ -115,7 +116,7 @@ NOT_SETTABLE: Mapping[str, str] = {
     **dict.fromkeys(["hub_always_push", "hub_revision"], _HUB),
     **dict.fromkeys(["save_total_limit", "save_only_model"], "checkpoints are kept as resuming needs them"),
     **dict.fromkeys(["disable_tqdm", "log_level", "log_level_replica"], "progress is printed by agentmill"),
-    **dict.fromkeys(["parallelism_config", "local_rank"], "`accelerate launch --config_file` sets it"),
+    **dict.fromkeys(["parallelism_config", "local_rank"], "the file that `launch.config` names sets it"),
     "dataloader_pin_memory": "it is on exactly where there is a GPU",
 }
 """Fields of TRL's configurations that would have no effect here or break what a training promises, and why."""
@@ -165,6 +166,9 @@ class TrainConfig(Config):
     save_steps: Positive | None = Field(50, description="Steps between checkpoints; `null`: none are written.")
     tensorboard: bool = Field(
         False, description="Also write the loss curve for TensorBoard, to the output's name with `.tensorboard`."
+    )
+    launch: LaunchConfig = Field(
+        LaunchConfig(), description="In how many processes the training runs, and by which accelerate configuration."
     )
     trl: dict[str, JsonValue] = Field(
         {}, description="Other fields of TRL's configuration by their own names, such as `{adam_beta2: 0.95}`."

@@ -25,6 +25,8 @@ class BaseTrainer(Trainer):
     """
 
     counted: ClassVar[tuple[str, ...]] = ()
+    divides_sequences: ClassVar[bool] = False
+    """Whether it can train where each process has a part of every sequence (context parallelism)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -86,21 +88,25 @@ def skip_tokens_without_loss(model: Any) -> None:
     """Make ``model``, which has TRL's fused head, compute it only where ``labels`` say that there is loss.
 
     TRL leaves out the other tokens on GPUs only. On CPU it computes all of them, which is half of the work for a small
-    model with a large vocabulary. What comes out is what TRL's head gives: of shape (rows, tokens - 1), 0 without loss.
+    model with a large vocabulary. What comes out is what TRL's head gives: of shape (rows, tokens - 1), 0 without loss;
+    of shape (rows, tokens) for ``shift_labels``, in which each token's label is in its own place.
     """
     fused = model.forward
     narrowed: list[torch.Tensor] = []
 
     def keep_tokens_with_loss(_module: Any, _inputs: Any, output: Any) -> None:
         if narrowed:
-            # The last place predicts nothing, and TRL drops it only where it shifts the labels itself.
-            output.last_hidden_state = output.last_hidden_state[:, :-1][narrowed[0]]
+            # The last place predicts nothing, unless the labels were shifted before; TRL drops it only where it shifts
+            # them itself.
+            output.last_hidden_state = output.last_hidden_state[:, : narrowed[0].shape[1]][narrowed[0]]
 
     @functools.wraps(fused)
-    def forward(*args: Any, labels: Any = None, fused_lm_head: bool = False, **kwargs: Any) -> Any:
+    def forward(
+        *args: Any, labels: Any = None, shift_labels: Any = None, fused_lm_head: bool = False, **kwargs: Any
+    ) -> Any:
         if not fused_lm_head:
             return fused(*args, labels=labels, **kwargs)
-        following = labels[:, 1:]
+        following = labels[:, 1:] if shift_labels is None else shift_labels
         kept = following != IGNORED
         # The fused head calls the backbone itself, so the mask reaches the backbone's hook through this list.
         narrowed.append(kept)
@@ -113,7 +119,7 @@ def skip_tokens_without_loss(model: Any) -> None:
         for name in PER_TOKEN:
             values = getattr(output, name)
             if values is not None:
-                # Back into the shape (rows, tokens - 1), in which TRL's losses sum over rows.
+                # Back into the shape of the labels, in which TRL's losses sum over rows.
                 setattr(output, name, values.new_zeros(kept.shape).masked_scatter(kept, values))
         output.label_mask = kept
         return output
