@@ -112,7 +112,9 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     check_attention(model.config)
     # TRL divides a reference as each process has it, and does not send it from the first.
     with every_process_loads():
-        reference = load_model(method.reference, settings.lora, precision, trusted=trusted) if method.reference else None
+        reference = (
+            load_model(method.reference, settings.lora, precision, trusted=trusted) if method.reference else None
+        )
     with trl_errors(settings.trl):
         trainer = make_trainer(settings, setup, method, arguments, (model, reference))
     # TRL has put the adapter on by now, so what learns is known.
