@@ -71,7 +71,7 @@ def announcement(launch: Launch, automatic: bool) -> str:
     data_parallel = launch.processes // launch.settings.context_parallel
     said += f"; a step trains batch_size x gradient_accumulation x {data_parallel} rows"
     if automatic and launch.settings.num_processes is None:
-        said += "; launch.processes=1 uses one GPU, launch.config=fsdp2 divides the model between them"
+        said += "; launch: {processes: 1} uses one GPU, {config: fsdp2} divides the model between them"
     return said
 
 

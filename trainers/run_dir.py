@@ -197,7 +197,7 @@ class WorkFolder:
         if changed:
             listed = "; ".join(changed[:4]) + ("; …" if len(changed) > 4 else "")
             before, now = found.get("processes"), self.identity.get("processes")
-            as_before = f" launch.processes={before} trains in as many processes as before." if before != now else ""
+            as_before = f" launch: {{processes: {before}}} trains as before." if before not in (None, now) else ""
             raise UserError(
                 f"{where} comes from another training ({listed})\n"
                 f"Choose another `output`, or delete {where} and run the same command.{as_before}",

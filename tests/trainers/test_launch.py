@@ -141,10 +141,10 @@ def test_one_line_says_in_how_many_processes(monkeypatch: pytest.MonkeyPatch) ->
     alone = announcement(launch_of(monkeypatch), automatic=True)
     assert alone.startswith("training in 4 process(es) by the accelerate configuration ddp; ")
     assert "x 4 rows" in alone
-    assert "launch.processes=1" in alone
+    assert "launch: {processes: 1}" in alone
     asked = announcement(launch_of(monkeypatch, config="fsdp2_cp", processes=4), automatic=False)
     assert "x 2 rows" in asked
-    assert "launch.processes=1" not in asked
+    assert "launch: {processes: 1}" not in asked
 
 
 def test_a_configuration_for_the_cpu_hides_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,4 +270,4 @@ def test_processes_die_with_their_launcher(config: Path, tmp_path: Path, capsys:
     assert not alive
     # The number is part of the training, and one process would meet other rows.
     assert main(["--config", str(config), "max_steps=500"]) == 2
-    assert shows(capsys.readouterr().err, "made-differently", "processes: 2 -> 1", "launch.processes=2")
+    assert shows(capsys.readouterr().err, "made-differently", "processes: 2 -> 1", "launch: {processes: 2}")
