@@ -7,8 +7,10 @@ Imports nothing heavy, so that mistakes are reported at once.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+import time
 from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -127,6 +129,7 @@ def exit_code_of(work: Callable[[], object], interrupted: str) -> int:
         work()
     except UserError as error:
         say(error.labelled())
+        leave_for_launcher(error.labelled())
         if CODE_FILE in os.environ:
             Path(os.environ[CODE_FILE]).write_text(error.code)
         return 2
@@ -137,6 +140,16 @@ def exit_code_of(work: Callable[[], object], interrupted: str) -> int:
         say(interrupted)
         return 130
     return 0
+
+
+def leave_for_launcher(message: str) -> None:
+    """Leave what ended this process where torchrun and ``accelerate launch`` look for it.
+
+    The first process alone prints, and another one may have been the first to fail, as on another machine.
+    """
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if file:
+        Path(file).write_text(json.dumps({"message": message, "timestamp": int(time.time())}), encoding="utf-8")
 
 
 def exit_process(code: int) -> NoReturn:

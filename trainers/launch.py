@@ -7,6 +7,7 @@ process, and messages come from the first process only.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import logging
 import os
@@ -29,6 +30,7 @@ LAUNCHER = "AGENTMILL_LAUNCHER"
 """The environment variable by which a process knows the pid of the launcher of ours that started it."""
 
 PR_SET_PDEATHSIG = 1
+USER_MISTAKE = 2
 
 FULL = "full_attention"
 """What transformers calls a layer in which each token sees all tokens before it."""
@@ -44,7 +46,9 @@ def launch_processes(settings: TrainSettings, trainer: str, argv: Sequence[str])
         if LAUNCHER in os.environ:
             end_with(int(os.environ[LAUNCHER]))
         elif "launch" in settings.model_fields_set:
-            say(f"launch has no effect: another launcher started {os.environ['WORLD_SIZE']} process(es)")
+            say_once(f"launch has no effect: another launcher started {os.environ['WORLD_SIZE']} process(es)")
+        return
+    if settings.launch.config is None and settings.launch.processes == 1:
         return
     if settings.launch.config is not None:
         packing = bool(getattr(settings, "packing", False))
@@ -53,6 +57,12 @@ def launch_processes(settings: TrainSettings, trainer: str, argv: Sequence[str])
     if launch is not None:
         say(announcement(launch, settings.launch.processes == "auto"))
         run_accelerate(launch, trainer, argv)
+
+
+@functools.cache
+def say_once(text: str) -> None:
+    """Print ``text``, unless it was: a script reads its settings before and after it imports torch."""
+    say(text)
 
 
 def gpus() -> int:
@@ -122,8 +132,11 @@ def prepare_launcher(environment: MutableMapping[str, str], launch: Launch) -> N
 
 
 def exit_code(rank: int, failure: object, processes: int) -> int:
-    """The exit code for a process that failed first; one that a signal ended has printed nothing, so this does."""
+    """The exit code for the process that failed first; what it could not print itself is printed here."""
     code = int(getattr(failure, "exitcode", 1))
+    if code == USER_MISTAKE and rank > 0:
+        # Only the process of rank 0 prints; see ``leave_for_launcher``.
+        say(str(getattr(failure, "message", "")))
     if code >= 0:
         return code
     name = signal.Signals(-code).name

@@ -20,12 +20,15 @@ import torch
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from agentmill.pipelines.processes.children import run_module
 from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.launch import Launch, LaunchConfig, planned_launch, shipped_configurations
 from agentmill.trainers import launch as launching
-from agentmill.trainers.command import SftSettings
+from agentmill.trainers.command import SftSettings, exit_code_of
 from agentmill.trainers.launch import (
     LAUNCHER,
     accelerate_arguments,
@@ -188,10 +191,28 @@ def test_another_launcher_goes_before_the_setting(
 
 
 def test_a_process_that_a_signal_ended_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(1, SimpleNamespace(exitcode=2), 4) == 2
+    assert exit_code(0, SimpleNamespace(exitcode=2, message="printed by the first process"), 4) == 2
+    assert exit_code(1, SimpleNamespace(exitcode=1, message="a traceback"), 4) == 1
     assert capsys.readouterr().err == ""
     assert exit_code(1, SimpleNamespace(exitcode=-9), 4) == 1
     assert "process 1 of 4 was ended by SIGKILL" in capsys.readouterr().err
+
+
+def test_a_mistake_that_another_process_found_is_printed_by_the_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+
+    def fail() -> None:
+        raise UserError("the rows are not there", ErrorCode.TABLE_MISSING)
+
+    assert exit_code_of(fail, "interrupted") == 2
+    assert capsys.readouterr().err == ""
+    monkeypatch.delenv("RANK")
+    assert exit_code(3, ProcessFailure(local_rank=3, pid=1, exitcode=2, error_file=str(file)), 4) == 2
+    assert capsys.readouterr().err == "the rows are not there [table-missing]\n"
 
 
 def test_precision_of_another_launcher_must_not_contradict(monkeypatch: pytest.MonkeyPatch) -> None:
