@@ -94,6 +94,7 @@ _ORDER = "the order of the rows is fixed before the training, so that it can be 
 _LOSS = "the loss is computed here, and does not use it"
 _MODEL = "the model is loaded before TRL sees it"
 _REFERENCE = "the reference scores each batch as it comes"
+_LAUNCH = "the file that `launch.config` names sets it"
 _HUB = "publish the finished model with `agentmill publish`"
 
 NOT_SETTABLE: Mapping[str, str] = {
@@ -116,7 +117,7 @@ NOT_SETTABLE: Mapping[str, str] = {
     **dict.fromkeys(["hub_always_push", "hub_revision"], _HUB),
     **dict.fromkeys(["save_total_limit", "save_only_model"], "checkpoints are kept as resuming needs them"),
     **dict.fromkeys(["disable_tqdm", "log_level", "log_level_replica"], "progress is printed by agentmill"),
-    **dict.fromkeys(["parallelism_config", "local_rank"], "the file that `launch.config` names sets it"),
+    **dict.fromkeys(["parallelism_config", "local_rank", "fsdp", "fsdp_config", "deepspeed"], _LAUNCH),
     "dataloader_pin_memory": "it is on exactly where there is a GPU",
 }
 """Fields of TRL's configurations that would have no effect here or break what a training promises, and why."""
