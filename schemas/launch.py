@@ -35,12 +35,14 @@ NO_CONTEXT_PARALLEL = (
 class LaunchConfig(Config):
     """In how many processes a training runs, and how they divide the work."""
 
-    processes: Number | Literal["auto"] = Field(
-        "auto", description="Processes on all machines; `auto`: the number in `config`, else one for each visible GPU."
-    )
-    config: str | None = Field(
-        None, description="Accelerate configuration: a shipped one (`fsdp2`) or a file; `null`: `ddp`, if several."
-    )
+    processes: Annotated[
+        Number | Literal["auto"],
+        Field(description="Processes on all machines; `auto`: the number in `config`, else one for each visible GPU."),
+    ] = "auto"
+    config: Annotated[
+        str | None,
+        Field(description="Accelerate configuration: a shipped one (`fsdp2`) or a file; `null`: `ddp`, if several."),
+    ] = None
 
     @field_validator("config")
     @classmethod

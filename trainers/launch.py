@@ -111,7 +111,8 @@ def run_accelerate(launch: Launch, trainer: str, argv: Sequence[str]) -> NoRetur
     try:
         commands.launch_command(arguments)
     except errors.ChildFailedError as error:
-        raise SystemExit(exit_code(*error.get_first_failure(), launch.processes)) from None
+        rank, failure = error.get_first_failure()
+        raise SystemExit(exit_code(rank, failure, launch.processes)) from None
     except signals.SignalException as error:
         raise SystemExit(128 + error.sigval) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
