@@ -44,6 +44,14 @@ class LaunchConfig(Config):
         Field(description="Accelerate configuration: a shipped one (`fsdp2`) or a file; `null`: `ddp`, if several."),
     ] = None
 
+    @field_validator("processes", mode="before")
+    @classmethod
+    def _is_a_number_or_auto(cls, value: object) -> object:
+        # One message; pydantic has one for each branch of the union.
+        if value != "auto" and not (isinstance(value, int) and value >= 1 and value is not True):
+            raise ValueError(f"expected a number of at least 1, or auto, got {value!r}")
+        return value
+
     @field_validator("config")
     @classmethod
     def _is_shipped_or_a_file(cls, value: str | None) -> str | None:

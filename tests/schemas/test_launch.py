@@ -100,8 +100,9 @@ def test_more_processes_than_gpus_are_refused(given: dict[str, Any], gpus: int) 
 def test_a_misspelt_name_is_refused_with_the_nearest() -> None:
     with user_error("unknown-name", "'fdsp2'", "zero3", "Did you mean 'fsdp2'?"):
         validate(LaunchConfig, {"config": "fdsp2"}, "given")
-    with user_error("invalid-value", "processes"):
-        validate(LaunchConfig, {"processes": 0}, "given")
+    for wrong in (0, "all", True):
+        with user_error("rule-broken", "processes: expected a number of at least 1, or auto", repr(wrong)):
+            validate(LaunchConfig, {"processes": wrong}, "given")
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
