@@ -154,12 +154,13 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
 
     def _prepare_context_parallel_inputs(self, model: Any, inputs: dict[str, torch.Tensor]) -> Any:
         """Also shift the weights, and divide them between the processes as the labels are."""
-        if context_parallel_size() > 1:
-            inputs["weights"] = torch.nn.functional.pad(inputs["weights"][:, 1:], (0, 1))
+        if context_parallel_size() == 1:
+            return super()._prepare_context_parallel_inputs(model, inputs)
+        inputs["weights"] = torch.nn.functional.pad(inputs["weights"][:, 1:], (0, 1))
+        context: Any
         context, inputs = super()._prepare_context_parallel_inputs(model, inputs)
-        if context_parallel_size() > 1:
-            context.keywords["buffers"].append(inputs["weights"])
-            context.keywords["buffer_seq_dims"].append(1)
+        context.keywords["buffers"].append(inputs["weights"])
+        context.keywords["buffer_seq_dims"].append(1)
         return context, inputs
 
     def measured(self, sums: dict[str, float]) -> dict[str, Any]:
