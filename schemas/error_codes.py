@@ -122,7 +122,7 @@ class ErrorCode(StrEnum):
     SANDBOX_UNAVAILABLE = "sandbox-unavailable", "Code cannot be run in a sandbox on this machine."
     MEMORY_TOO_SMALL = "memory-too-small", "One episode needs more memory than sandboxes may take together."
     PORT_IN_USE = "port-in-use", "A port is in use, or no port is free."
-    GPUS_TOO_FEW = "gpus-too-few", "Model servers do not fit on the GPUs."
+    GPUS_TOO_FEW = "gpus-too-few", "Model servers, or the processes of a training, do not fit on the GPUs."
     DEVICE_UNAVAILABLE = "device-unavailable", "A device and a network of a run's own cannot be made on this machine."
     BASELINE_FAILED = "baseline-failed", "A recipe fails before any fault is injected."
     NO_FAULT_POSSIBLE = "no-fault-possible", "No fault of the kinds asked for could be injected."

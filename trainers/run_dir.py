@@ -29,12 +29,14 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Table, remove
 from agentmill.schemas.training import IDENTITY, is_training, template_identity
 from agentmill.trainers.command import TrainSettings, prepare_environment, say
+from agentmill.trainers.launch import sharding
 from agentmill.trainers.model_io import load_errors, load_tokenizer
 from agentmill.trainers.trl_config import check_trl_fields
 
 NOT_IDENTITY = {
     *("rows", "model", "reference", "output", "recipe"),
     *("max_dropped", "save_steps", "resume", "log_steps", "tensorboard", "trust_remote_code"),
+    "launch",  # it counts by the processes that it comes to
 }
 """Settings that do not change what comes out; rows and models count by what is in them."""
 
@@ -89,6 +91,7 @@ def set_up_training(
         **revisions,
         # The order of the rows depends on how many rows make a batch over all processes.
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "sharding": sharding(),
     }
     work = WorkFolder(Path(settings.output).expanduser().absolute(), identity)
     # Before the tokenizer is loaded, so that a repeated command ends at once.
@@ -190,12 +193,16 @@ class WorkFolder:
         shutil.rmtree(self.tokens, ignore_errors=True)
 
     def _compare(self, found: JsonObject, where: Path) -> None:
-        changed = differences(found, self.identity)
+        # Trainings from before it was recorded have no `sharding`, and stay the same training.
+        wanted = {name: value for name, value in self.identity.items() if name != "sharding" or name in found}
+        changed = differences(found, wanted)
         if changed:
             listed = "; ".join(changed[:4]) + ("; …" if len(changed) > 4 else "")
+            before, now = found.get("processes"), self.identity.get("processes")
+            as_before = f" launch: {{processes: {before}}} trains as before." if before not in (None, now) else ""
             raise UserError(
                 f"{where} comes from another training ({listed})\n"
-                f"Choose another `output`, or delete {where} and run the same command.",
+                f"Choose another `output`, or delete {where} and run the same command.{as_before}",
                 ErrorCode.MADE_DIFFERENTLY,
             )
 

@@ -27,6 +27,7 @@ from agentmill.schemas.records.rows import SftRow
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, best_fit, check_rows_stay_apart, cut_windows, join, pad
 from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
+from agentmill.trainers.launch import context_parallel_size, pieces_of_sequence
 from agentmill.trainers.model_io import model_folder
 from agentmill.trainers.prefix_sharing import (
     TokenTree,
@@ -107,9 +108,10 @@ def packed(batch: Mapping[str, list[list[int]]], rows: Dataset) -> dict[str, lis
 
 
 class SftCollator:
-    """Pads sequences on the right to the longest of the batch."""
+    """Pads sequences on the right to the longest of the batch, and further to a ``multiple`` of tokens."""
 
-    def __init__(self, pad_token_id: int, packed: bool = False, trees: bool = False) -> None:
+    def __init__(self, pad_token_id: int, packed: bool = False, trees: bool = False, multiple: int = 1) -> None:
+        self.multiple = multiple
         self.padding: dict[str, float] = {"input_ids": pad_token_id, "labels": IGNORED, "weights": 0.0}
         if trees:
             self.padding |= dict.fromkeys(("position_ids", "parents", "ends", "copies"), 0)
@@ -120,7 +122,10 @@ class SftCollator:
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Tensors of shape (rows, longest): ``input_ids``, ``attention_mask``, ``labels``, ``weights`` …"""
         batch = {name: pad([row[name] for row in rows], value) for name, value in self.padding.items()}
-        return {**batch, "attention_mask": attention_mask([row["input_ids"] for row in rows])}
+        batch["attention_mask"] = attention_mask([row["input_ids"] for row in rows])
+        more = -batch["input_ids"].shape[1] % self.multiple
+        filling = {**self.padding, "attention_mask": 0}
+        return {name: torch.nn.functional.pad(each, (0, more), value=filling[name]) for name, each in batch.items()}
 
 
 class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
@@ -134,6 +139,7 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
 
     args: SFTConfig
     counted: ClassVar[tuple[str, ...]] = ("right",)
+    divides_sequences: ClassVar[bool] = True
 
     def __init__(self, *args: Any, packing: bool, tree_length: int | None = None, **kwargs: Any) -> None:
         """``tree_length`` is the most tokens of a tree, where examples are trees."""
@@ -162,20 +168,33 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
             raise NotImplementedError("only for training")
         attended, labels = inputs["attention_mask"], inputs["labels"]
         # Where a mask is given, transformers does not tell rows apart by their positions.
-        seen = (
-            {"position_ids": inputs["position_ids"]} if self._packing or self._trees else {"attention_mask": attended}
-        )
+        seen = {} if self._packing or self._trees else {"attention_mask": attended}
+        seen |= {name: inputs[name] for name in ("position_ids", "shift_labels") if name in inputs}
         if self._trees:
             seen |= {"attention_mask": tree_mask(inputs["ends"], self.model), "parents": inputs["parents"]}
         outputs = model(input_ids=inputs["input_ids"], labels=labels, fused_lm_head=True, **seen)
-        self.count(attended, labels[:, 1:] != IGNORED, right=outputs.is_top1.sum().item())
-        log_probs = outputs.log_probs * inputs["weights"][:, 1:]
+        following, weights = inputs.get("shift_labels"), inputs["weights"]
+        if following is None:
+            following, weights = labels[:, 1:], weights[:, 1:]
+        self.count(attended, following != IGNORED, right=outputs.is_top1.sum().item())
+        log_probs = outputs.log_probs * weights
         if self.args.loss_type == "dft":
             # Without a gradient through the weight: it scales the loss, and is not itself to be learnt.
             log_probs = log_probs * outputs.log_probs.detach().exp()
         # Gradients are averaged over processes, while the number of tokens is summed over them.
         loss: torch.Tensor = -log_probs.sum() / num_items_in_batch * self.accelerator.num_processes
         return loss
+
+    def _prepare_context_parallel_inputs(self, model: Any, inputs: dict[str, torch.Tensor]) -> Any:
+        """Also shift the weights, and divide them between the processes as the labels are."""
+        if context_parallel_size() == 1:
+            return super()._prepare_context_parallel_inputs(model, inputs)
+        inputs["weights"] = torch.nn.functional.pad(inputs["weights"][:, 1:], (0, 1))
+        context: Any
+        context, inputs = super()._prepare_context_parallel_inputs(model, inputs)
+        context.keywords["buffers"].append(inputs["weights"])
+        context.keywords["buffer_seq_dims"].append(1)
+        return context, inputs
 
     def measured(self, sums: dict[str, float]) -> dict[str, Any]:
         """The accuracy."""
@@ -197,7 +216,9 @@ def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) 
         options={"dataset_kwargs": {"skip_prepare_dataset": True}, "loss_type": settings.objective},
         examples=examples,
         lengths=lengths.tolist(),
-        collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing, settings.share_prefixes),
+        collator=SftCollator(
+            setup.tokenizer.pad_token_id or 0, settings.packing, settings.share_prefixes, pieces_of_sequence()
+        ),
         measured=("accuracy",),
         packs=len(packs) if packs else None,
         trainer_arguments={

@@ -19,10 +19,12 @@ from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import row_order
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
+from agentmill.trainers.launch import check_attention, check_environment, context_parallel_size
 from agentmill.trainers.model_card import TrainingRecord, summarize, versions, write_record
 from agentmill.trainers.model_io import (
     Task,
     check_lora_targets,
+    every_process_loads,
     load_merged,
     load_model,
     load_weights,
@@ -92,6 +94,7 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     precision = choose_precision(settings.precision)
+    check_environment(precision, method.trainer.divides_sequences and not settings.joins_rows)
     with trl_errors(settings.trl):
         arguments = trl_arguments(settings, setup, method, precision)
     # The others must see the folder only after incomplete checkpoints are gone, or processes would start from different
@@ -106,7 +109,12 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     trusted = settings.trust_remote_code
     model = load_model(setup.base, settings.lora, precision, method.task, trusted)
     check_lora_targets(model, settings.lora)
-    reference = load_model(method.reference, settings.lora, precision, trusted=trusted) if method.reference else None
+    check_attention(model.config)
+    # TRL divides a reference as each process has it, and does not send it from the first.
+    with every_process_loads():
+        reference = (
+            load_model(method.reference, settings.lora, precision, trusted=trusted) if method.reference else None
+        )
     with trl_errors(settings.trl):
         trainer = make_trainer(settings, setup, method, arguments, (model, reference))
     # TRL has put the adapter on by now, so what learns is known.
@@ -141,8 +149,8 @@ def make_trainer(
     # The rows of the whole training one after the other: of like length in a group, and the same after a stop.
     order = row_order(
         method.lengths,
-        settings.batch_size * arguments.world_size,
-        arguments.max_steps * rows_per_step(settings, arguments.world_size),
+        settings.batch_size * data_processes(arguments),
+        arguments.max_steps * rows_per_step(settings, data_processes(arguments)),
         settings.seed,
     )
     trainer = method.trainer(
@@ -191,7 +199,7 @@ def make_record(
         roles=found.roles,
         trees=found.trees,
         tokens_from={"stored": found.stored, "text": found.conversations - found.stored},
-        rows_per_step=rows_per_step(settings, arguments.world_size),
+        rows_per_step=rows_per_step(settings, data_processes(arguments)),
         peak_memory_gib=peak_memory_gib(),
         device=device_name(),
         processes=arguments.world_size,
@@ -224,15 +232,20 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
         **method.options,
         **settings.trl,
     )
-    one_step = rows_per_step(settings, arguments.world_size)
+    one_step = rows_per_step(settings, data_processes(arguments))
     # Set afterwards: how many processes there are is known only from the configuration itself.
     arguments.max_steps = settings.max_steps or math.ceil(len(method.lengths) * settings.epochs / one_step)
     arguments.warmup_steps = round(settings.warmup * arguments.max_steps)
     return arguments
 
 
+def data_processes(arguments: TrainingArguments) -> int:
+    """The processes that get different rows; those that divide a sequence between them get the same."""
+    return int(arguments.world_size) // context_parallel_size()
+
+
 def rows_per_step(settings: TrainSettings, processes: int) -> int:
-    """Examples that go into one optimizer step."""
+    """Examples that go into one optimizer step, with as many ``processes`` that get different rows."""
     return settings.batch_size * settings.gradient_accumulation * processes
 
 
@@ -252,7 +265,8 @@ def write_model(setup: TrainingSetup, settings: TrainSettings, task: Task) -> No
 
 def count_parameters(model: Any) -> dict[str, int]:
     """The numbers of the model's parameters and of those that learn."""
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    # ZeRO stage 3 leaves a parameter empty and keeps its size aside.
+    sizes = [(getattr(each, "ds_numel", each.numel()), each.requires_grad) for each in model.parameters()]
     return {
         "parameters": sum(size for size, _ in sizes),
         "trained_parameters": sum(size for size, learns in sizes if learns),

@@ -24,6 +24,7 @@ from agentmill.pipelines.serving.models import ModelConfig, model_folder
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.launch import check_configuration, planned_launch, visible_gpus
 from agentmill.schemas.models import TRAINING_RECORD
 from agentmill.schemas.records.manifest import write_atomically
 from agentmill.schemas.records.record import JsonObject
@@ -96,6 +97,9 @@ class Training(TaskStep, TrainConfig):
         given = self._given()
         if self.chat_template is not None:
             given["chat_template"] = template_identity(self.chat_template)
+        # The number decides how many rows a step trains; the configuration only how they are divided.
+        if given.pop("launch", None) and self.launch.processes != "auto":
+            given["launch"] = {"processes": self.launch.processes}
         return {**given, "seed": seed, **models}
 
     def run(
@@ -127,6 +131,15 @@ class Training(TaskStep, TrainConfig):
         # Where TRL is missing, the need for the extra says so.
         if find_spec("trl") is not None:
             run_module("agentmill.trainers.trl_config", [self.trainer, msgspec.json.encode(self.trl).decode()])
+
+    def check_launch(self) -> None:
+        """Raises ``UserError`` for an accelerate configuration that cannot be used for this training."""
+        if self.launch.config is not None:
+            check_configuration(self.launch.config, self.trainer, self.precision, self.joins_rows)
+
+    def check_processes(self) -> None:
+        """Raises ``UserError`` where this machine lacks GPUs or a package for the processes that are asked for."""
+        planned_launch(self.launch, len(visible_gpus()))
 
     def _given(self) -> JsonObject:
         """The parameters that the recipe gives, but for tables and models. A null that is the default is left out."""

@@ -149,6 +149,9 @@ def needs_of_training(name: str, training: Training, model: ModelConfig, trained
     yield Need(("extra", "train"), "machine", partial(require, "train"))
     if training.tensorboard:
         yield Need(("extra", "tensorboard"), "machine", partial(require, "tensorboard"))
+    if "launch" in training.model_fields_set:
+        yield Need(("launch of", name), "recipe", training.check_launch)
+        yield Need(("processes of", name), "machine", training.check_processes)
     if training.trl:
         yield Need(("fields of TRL", training.trainer, ", ".join(training.trl), name), "machine", training.check_trl)
     yield from needs_of_template(training, model, trained)

@@ -30,26 +30,31 @@ torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def launch(kind: str, module: str, *arguments: str) -> None:
-    """Run a module in two processes, ``fsdp`` or ``ddp``."""
-    command = [sys.executable, "-m", "accelerate.commands.launch"]
+def launch_by_hand(kind: str, module: str, *arguments: str) -> None:
+    """Run a module in two processes, ``fsdp`` or ``ddp``, by the command of accelerate."""
+    command = ["-m", "accelerate.commands.launch"]
     command += ["--config_file", str(ROOT / f"configs/accelerate/{kind}_cpu.yaml"), "--main_process_port", "0"]
-    command += ["-m", module, *arguments]
+    run(*command, "-m", module, *arguments)
+
+
+def run(*arguments: str) -> None:
+    """Run Python with these arguments to its end."""
+    command = [sys.executable, *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as run:
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as started:
         try:
-            _, said = run.communicate(timeout=270)
+            _, said = started.communicate(timeout=270)
         except subprocess.TimeoutExpired:
             # Each process says where it stands before it dies.
-            for process in (*psutil.Process(run.pid).children(recursive=True), run):
+            for process in (*psutil.Process(started.pid).children(recursive=True), started):
                 process.send_signal(signal.SIGABRT)
-            _, said = run.communicate()
-    assert run.returncode == 0, said
+            _, said = started.communicate()
+    assert started.returncode == 0, said
 
 
 def test_two_processes_learn_what_one_does(config: Path, tmp_path: Path) -> None:
-    two = ["batch_size=2", "max_steps=6", "save_steps=3"]
-    launch("fsdp", "agentmill.trainers.sft", "--config", str(config), *two)
+    two = ["batch_size=2", "max_steps=6", "save_steps=3", "launch={config: fsdp_cpu}"]
+    run("-m", "agentmill.trainers.sft", "--config", str(config), *two)
     shared = json.loads((tmp_path / "tuned" / "training.json").read_bytes())
     assert shared["processes"] == 2
     assert shared["rows_per_step"] == 4
@@ -95,7 +100,7 @@ def shared(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in ("fsdp", "ddp"):
         configs = sorted(folder.glob(f"{kind}/*.yaml"))
         meeting = [f"{config}:{port}" for config, port in zip(configs, free_ports(len(configs)), strict=True)]
-        launch(kind, "tests.trainers.several_trainings", *meeting)
+        launch_by_hand(kind, "tests.trainers.several_trainings", *meeting)
     return folder
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,6 +101,25 @@ def test_lora_is_merged_by_default_in_a_recipe_and_alone() -> None:
 def test_fields_of_trl_are_part_of_what_a_step_is_compared_by() -> None:
     step = TrainSft.model_validate({"rows": "rows", "model": "actor", "trl": {"adam_beta2": 0.95}})
     assert step._given() == {"trl": {"adam_beta2": 0.95}}
+
+
+@pytest.mark.parametrize(
+    ("launch", "compared"),
+    [
+        ({"processes": 2, "config": "fsdp_cpu"}, {"launch": {"processes": 2}}),
+        ({"config": "fsdp_cpu"}, {}),
+        ({"processes": "auto"}, {}),
+    ],
+)
+def test_a_step_is_compared_by_the_number_of_its_processes(
+    launch: dict[str, Any], compared: dict[str, Any], tmp_path: Path
+) -> None:
+    step = TrainSft.model_validate({"rows": "rows", "model": "actor", "launch": launch, "seed": 3})
+    model = SimpleNamespace(config=SimpleNamespace(display_name="m"), revision="r")
+    context: Any = SimpleNamespace(seed=1, models={"model": model})
+    assert step.provenance_config(context) == {"seed": 3, "model": {"name": "m", "revision": "r"}, **compared}
+    # The trainer, however, gets all of it.
+    assert step._given()["launch"] == launch
 
 
 def test_no_checkpoints_are_asked_for_by_null() -> None:

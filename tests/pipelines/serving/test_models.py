@@ -18,10 +18,10 @@ from agentmill.pipelines.serving.vllm_command import (
     cpu_dtype,
     gpu_groups,
     served_length,
-    visible_gpus,
     vllm_environment,
 )
 from agentmill.schemas.config import validate
+from agentmill.schemas.launch import visible_gpus
 from agentmill.schemas.models import model_revision
 from agentmill.synthesis.policies.policy import PolicySettings
 from tests.errors import user_error
