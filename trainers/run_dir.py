@@ -31,10 +31,11 @@ from agentmill.schemas.training import IDENTITY, is_training, template_identity
 from agentmill.trainers.command import TrainSettings, prepare_environment, say
 from agentmill.trainers.model_io import load_errors, load_tokenizer
 from agentmill.trainers.trl_config import check_trl_fields
+from agentmill.trainers.validation import ValidationSource, choose_validation, open_validation_table
 
 NOT_IDENTITY = {
-    *("rows", "model", "reference", "output", "recipe"),
-    *("max_dropped", "save_steps", "resume", "log_steps", "tensorboard", "trust_remote_code"),
+    *("rows", "validation_rows", "model", "reference", "output", "recipe"),
+    *("max_dropped", "save_steps", "resume", "log_steps", "report_to", "trust_remote_code"),
 }
 """Settings that do not change what comes out; rows and models count by what is in them."""
 
@@ -51,6 +52,7 @@ class TrainingSetup:
     work: WorkFolder
     tokenizer: Any
     max_length: int
+    validation: ValidationSource | None = None
 
     @property
     def token_identity(self) -> JsonObject:
@@ -71,13 +73,17 @@ def set_up_training(
     """
     # Also for callers that did not come by the command line.
     prepare_environment()
-    if settings.tensorboard:
-        require("tensorboard")
+    for logger in settings.report_to:
+        require(logger)
     if settings.trl:
         check_trl_fields(trainer, settings.trl)
 
-    # Trainings from before there was `trl` or `stop_when` have no entry for it, and stay the same training without.
-    left_out = NOT_IDENTITY | {name for name in ("trl", "stop_when") if not getattr(settings, name, None)}
+    validated_on = open_validation_table(settings, table)
+    if validated_on is not None and validated_on is not table:
+        revisions["validation_digest"] = validated_on.digest
+    # Trainings from before there was such a setting have no entry for it, and stay the same training without.
+    later = ("trl", "stop_when", "validation")
+    left_out = NOT_IDENTITY | {name for name in later if not getattr(settings, name, None)}
     identity: JsonObject = {
         "trainer": trainer,
         "settings": settings.model_dump(exclude=left_out)
@@ -99,7 +105,10 @@ def set_up_training(
         # A configuration need not say how long the context of its model is.
         max_length = min(settings.max_length, context_length(base) or settings.max_length)
     tokenizer = load_tokenizer(base, settings.chat_template, settings.trust_remote_code)
-    return TrainingSetup(table, base, work, tokenizer, max_length)
+    validation = None
+    if validated_on is not None and (config := settings.validates) is not None:
+        validation = choose_validation(config, settings.seed, table, validated_on)
+    return TrainingSetup(table, base, work, tokenizer, max_length, validation)
 
 
 MARK = "complete"
@@ -125,6 +134,8 @@ class WorkFolder:
         """The rows as tokens."""
         self.events = output.with_name(f"{output.name}.tensorboard")
         """The loss curve for TensorBoard."""
+        self.samples = output.with_name(f"{output.name}.samples.jsonl")
+        """What the model said at each validation."""
 
     def finished(self) -> bool:
         """Whether the output is there already. Raises ``UserError`` if something else is in its place."""

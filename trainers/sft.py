@@ -30,9 +30,8 @@ from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_ro
 from agentmill.trainers.model_io import model_folder
 from agentmill.trainers.run_dir import TrainingSetup, set_up_training
 from agentmill.trainers.sampled_tokens import encode_row
-from agentmill.trainers.token_shards import LENGTH
 from agentmill.trainers.tokenization import IGNORED, Encoded, RowError
-from agentmill.trainers.train_loop import Method, train_model
+from agentmill.trainers.train_loop import Examples, Method, train_model
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,7 +51,7 @@ def train(settings: SftSettings) -> None:
     report_rows(rows, "sequences")
     method = sft_method(settings, rows, setup)
     if method.packs:
-        say(f"packing: {rows.counts.written} sequences in {method.packs} packs of up to {setup.max_length} tokens")
+        say(f"packing: {rows.counts.written} sequences in {len(method.packs)} packs of up to {setup.max_length} tokens")
     train_model(settings, setup, rows, method)
 
 
@@ -128,19 +127,24 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
     ) -> torch.Tensor:
         """The loss of one batch of a step; see the class. TRL's own has no weights."""
         if return_outputs or num_items_in_batch is None:
-            raise NotImplementedError("only for training")
+            raise NotImplementedError("it gives losses alone, as shares of num_items_in_batch")
         attended, labels = inputs["attention_mask"], inputs["labels"]
         # Where a mask is given, transformers does not tell rows apart by their positions.
         seen = {"position_ids": inputs["position_ids"]} if self._packing else {"attention_mask": attended}
         outputs = model(input_ids=inputs["input_ids"], labels=labels, fused_lm_head=True, **seen)
         self.count(attended, labels[:, 1:] != IGNORED, right=outputs.is_top1.sum().item())
         log_probs = outputs.log_probs * inputs["weights"][:, 1:]
-        if self.args.loss_type == "dft":
+        # Its loss is also low where tokens are impossible, so validation measures the likelihood.
+        if self.args.loss_type == "dft" and self.model.training:
             # Without a gradient through the weight: it scales the loss, and is not itself to be learnt.
             log_probs = log_probs * outputs.log_probs.detach().exp()
         # Gradients are averaged over processes, while the number of tokens is summed over them.
         loss: torch.Tensor = -log_probs.sum() / num_items_in_batch * self.accelerator.num_processes
         return loss
+
+    def loss_units(self, batch: dict[str, torch.Tensor]) -> int:
+        """Tokens with loss."""
+        return int((batch["labels"][:, 1:] != IGNORED).sum())
 
     def measured(self, sums: dict[str, float]) -> dict[str, Any]:
         """The accuracy."""
@@ -149,24 +153,30 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
 
 def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) -> Method:
     """Supervised fine-tuning on sequences, or on packs of them."""
-    lengths, packs = rows.column(LENGTH), None
-    examples = rows.examples.with_transform(with_labels)
-    if settings.packing:
-        packs = best_fit(lengths.tolist(), setup.max_length, settings.seed)
-        lengths = np.array([lengths[numbers].sum() for numbers in packs])
-        examples = Dataset.from_dict({"rows": packs}).with_transform(partial(packed, rows=examples))
+    examples = sequence_examples(rows, settings, setup.max_length)
     return Method(
         trainer=MaskedSFTTrainer,
         config=SFTConfig,
         # TRL would tokenise and mask the rows anew.
         options={"dataset_kwargs": {"skip_prepare_dataset": True}, "loss_type": settings.objective},
-        examples=examples,
-        lengths=lengths.tolist(),
+        examples=examples.dataset,
+        lengths=examples.lengths,
+        validation=sequence_examples(rows.validation, settings, setup.max_length) if rows.validation else None,
         collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing),
         measured=("accuracy",),
-        packs=len(packs) if packs else None,
+        packs=examples.packs,
         trainer_arguments={"packing": settings.packing},
     )
+
+
+def sequence_examples(rows: TrainingRows, settings: SftSettings, max_length: int) -> Examples:
+    """Sequences, or packs of them."""
+    examples, lengths = rows.examples.with_transform(with_labels), rows.lengths
+    if not settings.packing:
+        return Examples(examples, lengths)
+    packs = best_fit(lengths, max_length, settings.seed)
+    whole = Dataset.from_dict({"rows": packs}).with_transform(partial(packed, rows=examples))
+    return Examples(whole, [sum(lengths[row] for row in pack) for pack in packs], packs)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ PARALLEL = 10_000
 """Rows from which on several processes make them: below, these would take longer to start than they save."""
 
 LENGTH = "length"
+ROW_ID = "row_id"
 IDENTITY = "tokens.json"
 WAIT_S = 0.2
 
@@ -54,6 +55,22 @@ class Example(Protocol):
 
     def columns(self) -> Mapping[str, Any]:
         """A value for each column in which it is stored."""
+
+
+@dataclass(frozen=True)
+class WithRow:
+    """An example with the id of the row that it was made of."""
+
+    types: ClassVar[Columns] = {ROW_ID: pa.string()}
+    example: Example
+    row_id: str
+
+    def __len__(self) -> int:
+        return len(self.example)
+
+    def columns(self) -> Mapping[str, Any]:
+        """The example as it is stored, and the id."""
+        return {**self.example.columns(), ROW_ID: self.row_id}
 
 
 class FileMaker(ABC, Generic[E, C]):

@@ -5,21 +5,26 @@ from __future__ import annotations
 import math
 import platform
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback, TrainingArguments
+from transformers import PrinterCallback, TrainerState, TrainingArguments
+from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
+from agentmill.schemas.training import ValidationConfig
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import row_order
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
-from agentmill.trainers.model_card import TrainingRecord, summarize, versions, write_record
+from agentmill.trainers.loggers import logger_callbacks
+from agentmill.trainers.model_card import TrainingRecord, ValidationRecord, summarize, versions, write_record
 from agentmill.trainers.model_io import (
     Task,
     check_lora_targets,
@@ -34,11 +39,21 @@ from agentmill.trainers.monitors import (
     MarkCheckpoints,
     OverOptimisationWarning,
     Progress,
+    SaveBest,
     StopOnDrift,
-    TensorBoardCurve,
+    StopWithoutImprovement,
+    validation_curve,
 )
 from agentmill.trainers.run_dir import TrainingSetup, space_errors
+from agentmill.trainers.samples import SampleGenerations, validation_prompts
+from agentmill.trainers.token_shards import LENGTH, ROW_ID
 from agentmill.trainers.trl_config import trl_errors
+
+ROWS_SEEN = "rows_seen.parquet"
+"""In the model folder: which rows each step was made of."""
+
+VALIDATIONS = 10
+"""Validations of a training, where `validation.every` does not say after how many steps."""
 
 POINT = ("step", "loss", "learning_rate", "grad_norm", "tokens", "loss_tokens", "padding", "seconds")
 """What is kept of every point of the loss curve, with what the trainer measures."""
@@ -50,12 +65,42 @@ FIXED: Mapping[str, Any] = {
     "max_length": None,
     # The rows are in order already; an order of transformers' would know nothing of lengths.
     "train_sampling_strategy": "sequential",
-    # The last checkpoint is incomplete when a training is killed while writing it.
-    "save_total_limit": 2,
     # Progress is printed by a callback of ours, in lines that also suit a log.
     "disable_tqdm": True,
 }
 """Fields of TRL's configuration that are the same for every training."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples of a method, as its collator takes them, with their lengths in tokens.
+
+    ``packs`` has the numbers of the sequences in each, if they are packs.
+    """
+
+    dataset: Dataset | None
+    lengths: list[int]
+    packs: list[list[int]] | None = None
+
+
+def write_rows_seen(
+    folder: Path, rows: TrainingRows, packs: Sequence[Sequence[int]] | None, order: Sequence[int], rows_per_step: int
+) -> None:
+    """Write ``rows_seen.parquet``: for each step that was made the rows it was made of, so a spike can be traced.
+
+    ``order`` has the examples of these steps. A row is there once for each of its sequences.
+    """
+    members = [packs[example] if packs is not None else [example] for example in order]
+    steps = [1 + place // rows_per_step for place, group in enumerate(members) for _ in group]
+    taken = pa.array([row for group in members for row in group], pa.int64())
+    columns = {name: rows.examples.data.column(name).take(taken) for name in (ROW_ID, LENGTH)}
+    table = {"step": pa.array(steps, pa.int32()), ROW_ID: columns[ROW_ID], "tokens": columns[LENGTH]}
+    pq.write_table(pa.table(table), folder / ROWS_SEEN)
+
+
+def validation_examples(rows: TrainingRows) -> Examples | None:
+    """The rows to validate on, as they are on disk."""
+    return None if rows.validation is None else Examples(rows.validation.examples, rows.validation.lengths)
 
 
 @dataclass(frozen=True)
@@ -64,8 +109,9 @@ class Method:
 
     ``trainer`` is our subclass of TRL's, which also gets ``trainer_arguments``; ``config`` is TRL's configuration for
     it, which also gets ``options``. ``lengths`` are those of the ``examples``, in tokens; ``measured`` are
-    the values in a point of the loss curve with ``POINT``; ``packs`` is the number of packs, if examples are packs;
-    ``reference`` is a model to be kept besides the trained one; ``task`` is what the model is for.
+    the values in a point of the loss curve with ``POINT``; ``packs`` are the sequences of each, if they are packs;
+    ``reference`` is a model to be kept besides the trained one; ``task`` is what the model is for. ``validation`` are
+    examples that are not trained on.
     """
 
     trainer: type[BaseTrainer]
@@ -75,7 +121,8 @@ class Method:
     lengths: list[int]
     collator: Any
     measured: tuple[str, ...]
-    packs: int | None = None
+    validation: Examples | None = None
+    packs: list[list[int]] | None = None
     reference: Path | None = None
     trainer_arguments: dict[str, Any] = field(default_factory=dict)
     task: Task = "CAUSAL_LM"
@@ -112,9 +159,9 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     # TRL has put the adapter on by now, so what learns is known.
     parameters = count_parameters(trainer.model)
     setup.work.require_space(needed_bytes(settings, **parameters))
-    guard = StopOnDrift(limits) if (limits := getattr(settings, "stop_when", None)) is not None else None
-    if guard is not None:
-        trainer.add_callback(guard)
+    guards = early_stops(settings)
+    for callback in [*guards, *sampling(settings, setup, rows)]:
+        trainer.add_callback(callback)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(str(setup.work.raw))
     points = [point for point in trainer.state.log_history if "loss" in point]
@@ -123,14 +170,66 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     if arguments.process_index == 0:
         write_model(setup, settings, method.task)
         # A limit that the last step reaches ends nothing.
-        stopped = guard.reason if guard is not None and trainer.state.global_step < arguments.max_steps else None
-        facts = {"precision": precision, "packs": method.packs, **parameters, **summarize(curve)}
+        reasons = [guard.reason for guard in guards if guard.reason is not None]
+        stopped = reasons[0] if reasons and trainer.state.global_step < arguments.max_steps else None
+        facts = {"precision": precision, "packs": method.packs and len(method.packs), **parameters, **summarize(curve)}
         facts |= {"steps": trainer.state.global_step, "stopped": stopped}
+        facts["validation"] = validation_record(setup, rows, trainer.state, arguments)
         record = make_record(settings, setup, rows, arguments, facts)
+        order = example_order(settings, method, arguments)[: record.steps * record.rows_per_step]
+        write_rows_seen(setup.work.model, rows, method.packs, order, record.rows_per_step)
         write_record(setup.work.model, record, setup.table.manifest)
         setup.work.publish()
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
+
+
+def early_stops(settings: TrainSettings) -> list[StopOnDrift | StopWithoutImprovement]:
+    """What may end the training before its last step."""
+    guards: list[StopOnDrift | StopWithoutImprovement] = []
+    if (limits := getattr(settings, "stop_when", None)) is not None:
+        guards.append(StopOnDrift(limits))
+    if (validation := settings.validates) is not None and validation.patience is not None:
+        guards.append(StopWithoutImprovement(validation.patience, validation.min_delta))
+    return guards
+
+
+def sampling(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows) -> list[SampleGenerations]:
+    """What has the model continue prompts at each validation, if that is wanted."""
+    wanted = settings.validates.samples if settings.validates is not None else None
+    if wanted is None or rows.validation is None:
+        return []
+    prompts = validation_prompts(rows.validation, wanted.n)
+    if len(prompts) < wanted.n:
+        say(f"validation.samples: {len(prompts)} rows to validate on have a prompt, fewer than n={wanted.n}")
+    return [SampleGenerations(wanted, prompts, setup.tokenizer, setup.work.samples)]
+
+
+def validation_record(
+    setup: TrainingSetup, rows: TrainingRows, state: TrainerState, arguments: TrainingArguments
+) -> ValidationRecord | None:
+    """What the record says of the rows that were validated on. Prints the step whose model is kept, if it is chosen."""
+    found, source = rows.validation, setup.validation
+    if found is None or source is None:
+        return None
+    curve, kept = validation_curve(state.log_history), state.global_step
+    best = min(curve, key=lambda point: float(point["loss"]))
+    if arguments.load_best_model_at_end:
+        # transformers keeps the last model where it finds no checkpoint of the best.
+        if state.best_model_checkpoint is not None and Path(state.best_model_checkpoint).is_dir():
+            kept = state.best_global_step or kept
+        say(f"the model of step {kept} of {state.global_step} is kept; its validation loss is the lowest")
+    return ValidationRecord(
+        counts=found.counts,
+        reasons=found.counted.reasons,
+        rows_digest=source.table.digest,
+        shared_tasks=source.shared_tasks,
+        best_step=best["step"],
+        best_loss=best["loss"],
+        last_loss=curve[-1]["loss"],
+        kept_step=kept,
+        curve=curve,
+    )
 
 
 def make_trainer(
@@ -138,17 +237,13 @@ def make_trainer(
 ) -> BaseTrainer:
     """TRL's trainer over the examples, in the order of the whole training; ``models`` are the model and a reference."""
     model, reference = models
-    # The rows of the whole training one after the other: of like length in a group, and the same after a stop.
-    order = row_order(
-        method.lengths,
-        settings.batch_size * arguments.world_size,
-        arguments.max_steps * rows_per_step(settings, arguments.world_size),
-        settings.seed,
-    )
+    validation = method.validation or Examples(None, [])
     trainer = method.trainer(
         model=model,
         args=arguments,
-        train_dataset=method.examples.select(order),
+        train_dataset=method.examples.select(example_order(settings, method, arguments)),
+        eval_dataset=validation.dataset,
+        validation_lengths=validation.lengths,
         processing_class=setup.tokenizer,
         data_collator=method.collator,
         peft_config=lora_config(settings.lora, method.task),
@@ -156,7 +251,8 @@ def make_trainer(
             Progress(),
             OverOptimisationWarning(),
             MarkCheckpoints(setup.work),
-            *([TensorBoardCurve(setup.work.events)] if settings.tensorboard else []),
+            *([SaveBest()] if arguments.load_best_model_at_end else []),
+            *logger_callbacks(settings, setup),
         ],
         **({"ref_model": reference} if reference is not None else {}),
         **method.trainer_arguments,
@@ -164,6 +260,16 @@ def make_trainer(
     # transformers adds it where tqdm is disabled, and prints each point of the curve.
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def example_order(settings: TrainSettings, method: Method, arguments: TrainingArguments) -> list[int]:
+    """The examples of the whole training one after the other: of like length in a group, and the same after a stop."""
+    return row_order(
+        method.lengths,
+        settings.batch_size * arguments.world_size,
+        arguments.max_steps * rows_per_step(settings, arguments.world_size),
+        settings.seed,
+    )
 
 
 def make_record(
@@ -219,6 +325,8 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
         logging_steps=settings.log_steps,
         save_strategy="steps" if settings.save_steps else "no",
         save_steps=settings.save_steps or 1,
+        # The last checkpoint is incomplete when a training is killed while writing it.
+        save_total_limit=2,
         **FIXED,
         **method.options,
         **settings.trl,
@@ -227,7 +335,23 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
     # Set afterwards: how many processes there are is known only from the configuration itself.
     arguments.max_steps = settings.max_steps or math.ceil(len(method.lengths) * settings.epochs / one_step)
     arguments.warmup_steps = round(settings.warmup * arguments.max_steps)
+    set_validation(settings.validates, arguments)
     return arguments
+
+
+def set_validation(config: ValidationConfig | None, arguments: TrainingArguments) -> None:
+    """Have the trainer validate, and keep the best model if ``config`` says so."""
+    if config is None:
+        return
+    # Set afterwards, as transformers would refuse steps of validation that are no multiple of those of checkpoints:
+    # here each validation with the lowest loss has a checkpoint of its own.
+    arguments.eval_strategy = IntervalStrategy.STEPS
+    arguments.eval_steps = config.every or math.ceil(arguments.max_steps / VALIDATIONS)
+    if config.keep == "best":
+        arguments.load_best_model_at_end = True
+        arguments.metric_for_best_model, arguments.greater_is_better = "loss", False
+        # The best one besides the two last.
+        arguments.save_total_limit = 3
 
 
 def rows_per_step(settings: TrainSettings, processes: int) -> int:
@@ -259,9 +383,10 @@ def count_parameters(model: Any) -> dict[str, int]:
 
 
 def needed_bytes(settings: TrainSettings, parameters: int, trained_parameters: int) -> int:
-    """Disk that a training takes: three checkpoints (weights and two moments in fp32), what TRL saves, the model."""
-    # The third is the one being written while the two last are kept.
-    checkpoints = 3 * 12 * trained_parameters if settings.save_steps else 0
+    """Disk that a training takes: checkpoints (weights and two moments in fp32), what TRL saves, the model."""
+    # One more is being written while the two last, and with `keep: best` the best one, are kept.
+    kept = 4 if settings.validates is not None and settings.validates.keep == "best" else 3
+    checkpoints = kept * 12 * trained_parameters if settings.save_steps else 0
     merged = settings.lora is None or settings.lora.merge
     return checkpoints + 4 * trained_parameters + (4 * parameters if merged else 0)
 

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from agentmill.pipelines.engine.provenance import Provenance, changed, provenance
 from agentmill.pipelines.operators.bounds import Bounds, Rows
-from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.run_context import RunContext
 from agentmill.pipelines.operators.task_step import StepResult, TaskStep
 from agentmill.pipelines.processes.children import run_module
@@ -46,6 +46,9 @@ MODEL = "Model"
 REWARD_MODEL = "RewardModel"
 """What the training of a reward model writes: later steps score text with it, and none can act with it."""
 
+VALIDATION_ROWS = "validation_rows"
+"""The role of rows that are not trained on, in a table of their own."""
+
 TRAININGS = "trainings"
 RECORD = TRAINING_RECORD
 
@@ -65,10 +68,13 @@ class Training(TaskStep, TrainConfig):
     result: ClassVar[str] = RECORD
     counted: ClassVar[Sequence[str]] = ("max_steps",)
     primary: ClassVar[str] = "rows"
-    table_roles: ClassVar[Sequence[str]] = ("rows",)
+    table_roles: ClassVar[Sequence[str]] = ("rows", VALIDATION_ROWS)
     model_roles: ClassVar[Mapping[str, str]] = {"model": "model"}
 
     rows: TableNames = Field(max_length=1, description="the table of training rows")
+    validation_rows: TableNames | None = Field(
+        None, max_length=1, description="a table of rows to validate on and not train on; by default see `validation`"
+    )
     model: str = Field(description="the model to start from: an entry of models, @base or @last")
 
     @property
@@ -79,6 +85,8 @@ class Training(TaskStep, TrainConfig):
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """A model."""
         expect(reads, "rows", *self.records)
+        if self.validation_rows:
+            expect(reads, VALIDATION_ROWS, expect(reads, "rows", *self.records))
         return self.makes
 
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
@@ -130,15 +138,17 @@ class Training(TaskStep, TrainConfig):
 
     def _given(self) -> JsonObject:
         """The parameters that the recipe gives, but for tables and models. A null that is the default is left out."""
-        given = self.model_dump(mode="json", exclude={"rows", *self.model_roles.values()}, exclude_unset=True)
+        given = self.model_dump(
+            mode="json", exclude={*self.table_roles, *self.model_roles.values()}, exclude_unset=True
+        )
         defaults = {name: field.default for name, field in type(self).model_fields.items()}
         return {name: value for name, value in given.items() if value is not None or defaults[name] is not None}
 
     def _settings(self, inputs: Inputs, models: Mapping[str, ModelConfig], output: Path) -> JsonObject:
         """What the trainer reads."""
-        (rows,) = inputs["rows"]
+        tables = {role: str(table.folder) for role in self.table_roles for table in tables_of(inputs, role)}
         folders = {role: str(model_folder(str(models[role].model))) for role in self.policies()}
-        return {**self._given(), **folders, "rows": str(rows.folder), "output": str(output)}
+        return {**self._given(), **folders, **tables, "output": str(output)}
 
 
 class TrainSft(SftConfig, Training):
@@ -180,6 +190,28 @@ class TrainReward(RewardConfig, Training):
     makes: ClassVar[str] = REWARD_MODEL
 
 
+class Validation(msgspec.Struct, frozen=True):
+    """What we read of the validation in that record."""
+
+    counts: Counts
+    shared_tasks: int
+    best_step: int
+    best_loss: float
+    last_loss: float
+    kept_step: int
+
+    @property
+    def notes(self) -> list[str]:
+        """What the summary of a run shows."""
+        note = (
+            f"validation loss {self.last_loss:.4f} on {self.counts.used} rows that were not trained on;"
+            f" lowest {self.best_loss:.4f} at step {self.best_step}, the model is that of step {self.kept_step}"
+        )
+        if not self.shared_tasks:
+            return [note]
+        return [note, f"warning: {self.shared_tasks} tasks of the validation rows have rows that were trained on"]
+
+
 class Report(msgspec.Struct, frozen=True):
     """What we read of the record that the trainer leaves in the model folder."""
 
@@ -187,11 +219,13 @@ class Report(msgspec.Struct, frozen=True):
     reasons: dict[str, int]
     seconds: float
     stopped: str | None = None
+    validation: Validation | None = None
 
     @property
     def notes(self) -> list[str]:
-        """What the summary of a run shows: why the training ended early."""
-        return [] if self.stopped is None else [f"the training ended early {self.stopped}"]
+        """What the summary of a run shows: why the training ended early, and the validation loss."""
+        ended = [] if self.stopped is None else [f"the training ended early {self.stopped}"]
+        return [*ended, *(self.validation.notes if self.validation is not None else [])]
 
 
 class Site(msgspec.Struct, frozen=True):

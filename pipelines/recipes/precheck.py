@@ -147,8 +147,8 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
 def needs_of_training(name: str, training: Training, model: ModelConfig, trained: set[str]) -> Iterator[Need]:
     """What the training of ``model`` in the step ``name`` needs apart from its tables."""
     yield Need(("extra", "train"), "machine", partial(require, "train"))
-    if training.tensorboard:
-        yield Need(("extra", "tensorboard"), "machine", partial(require, "tensorboard"))
+    for logger in training.report_to:
+        yield Need(("extra", logger), "machine", partial(require, logger))
     if training.trl:
         yield Need(("fields of TRL", training.trainer, ", ".join(training.trl), name), "machine", training.check_trl)
     yield from needs_of_template(training, model, trained)

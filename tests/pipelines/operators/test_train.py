@@ -20,7 +20,7 @@ from tests.pipelines.cli.tables import CHECK, DEMONSTRATE, EXPORT, MODELS, agent
 pytestmark = pytest.mark.slow
 
 TRAIN = {"operator": "train_sft", "rows": "rows", "model": "actor", "max_steps": 1, "batch_size": 1, "as": "tuned"}
-BY_NAME = {"rows", "model", "reference"}
+BY_NAME = {"rows", "validation_rows", "model", "reference"}
 """A recipe names them, a trainer gets folders."""
 OF_A_TRAINER = {"output", "recipe", "resume", "log_steps"}
 
