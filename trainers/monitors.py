@@ -91,7 +91,7 @@ class Progress(TrainerCallback):
         if not state.is_world_process_zero:
             return
         *before, last = validation_curve(state.log_history)
-        best = min(before, key=lambda point: float(point["loss"]), default=None)
+        best = lowest(before) if before else None
         compared = "" if best is None else f", lowest before {best['loss']:.4f} at step {best['step']}"
         accuracy = f", accuracy {last['accuracy']:.3f}" if last["accuracy"] is not None else ""
         say(f"validation at step {last['step']}: loss {last['loss']:.4f}{accuracy}{compared}")
@@ -167,6 +167,8 @@ class StopWithoutImprovement(TrainerCallback):
             f"at step {state.global_step}: {self._patience} validations without a lower loss (validation.patience)"
         )
         control.should_training_stop = True
+        # A training that went on from a checkpoint of this step would go on past it.
+        control.should_save = False
         if state.is_world_process_zero and state.global_step < state.max_steps:
             say(f"the training ends {self.reason}")
 
@@ -190,6 +192,11 @@ def validation_curve(log_history: Sequence[dict[str, Any]]) -> list[dict[str, An
         for point in log_history
         if f"{prefix}loss" in point
     ]
+
+
+def lowest(curve: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The first point of the lowest loss; a loss that is not a number is higher than all others."""
+    return min(curve, key=lambda point: math.inf if math.isnan(point["loss"]) else point["loss"])
 
 
 def waited(curve: Sequence[dict[str, Any]], min_delta: float = 0.0) -> int:

@@ -108,6 +108,8 @@ def set_up_training(
     validation = None
     if validated_on is not None and (config := settings.validates) is not None:
         validation = choose_validation(config, settings.seed, table, validated_on)
+        if validation.shared_tasks:
+            say(f"warning: {validation.shared_tasks} tasks of the validation rows have rows that are trained on")
     return TrainingSetup(table, base, work, tokenizer, max_length, validation)
 
 

@@ -42,6 +42,7 @@ from agentmill.trainers.monitors import (
     SaveBest,
     StopOnDrift,
     StopWithoutImprovement,
+    lowest,
     validation_curve,
 )
 from agentmill.trainers.run_dir import TrainingSetup, space_errors
@@ -213,12 +214,15 @@ def validation_record(
     if found is None or source is None:
         return None
     curve, kept = validation_curve(state.log_history), state.global_step
-    best = min(curve, key=lambda point: float(point["loss"]))
+    best = lowest(curve)
     if arguments.load_best_model_at_end:
         # transformers keeps the last model where it finds no checkpoint of the best.
-        if state.best_model_checkpoint is not None and Path(state.best_model_checkpoint).is_dir():
-            kept = state.best_global_step or kept
-        say(f"the model of step {kept} of {state.global_step} is kept; its validation loss is the lowest")
+        found_it = state.best_model_checkpoint is not None and Path(state.best_model_checkpoint).is_dir()
+        kept = state.best_global_step or kept if found_it else kept
+        why = (
+            "its validation loss is the lowest" if kept == best["step"] else "there is none of a lower validation loss"
+        )
+        say(f"the model of step {kept} of {state.global_step} is kept; {why}")
     return ValidationRecord(
         counts=found.counts,
         reasons=found.counted.reasons,

@@ -196,16 +196,18 @@ class Validation(msgspec.Struct, frozen=True):
     counts: Counts
     shared_tasks: int
     best_step: int
-    best_loss: float
-    last_loss: float
+    best_loss: float | None
+    last_loss: float | None
     kept_step: int
 
     @property
     def notes(self) -> list[str]:
         """What the summary of a run shows."""
+        # JSON has no number for a loss that is none.
+        last, best = (f"{loss:.4f}" if loss is not None else "nan" for loss in (self.last_loss, self.best_loss))
         note = (
-            f"validation loss {self.last_loss:.4f} on {self.counts.used} rows that were not trained on;"
-            f" lowest {self.best_loss:.4f} at step {self.best_step}, the model is that of step {self.kept_step}"
+            f"validation loss {last} on {self.counts.used} rows that were not trained on;"
+            f" lowest {best} at step {self.best_step}, the model is that of step {self.kept_step}"
         )
         if not self.shared_tasks:
             return [note]

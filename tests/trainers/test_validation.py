@@ -20,7 +20,7 @@ from agentmill.schemas.training import ValidationConfig
 from agentmill.trainers.command import SftSettings
 from agentmill.trainers.dpo import main as dpo_main
 from agentmill.trainers.kto import main as kto_main
-from agentmill.trainers.monitors import validation_curve, waited
+from agentmill.trainers.monitors import lowest, validation_curve, waited
 from agentmill.trainers.reward import main as reward_main
 from agentmill.trainers.sft import main
 from agentmill.trainers.tokenization import Encoded, encode
@@ -132,7 +132,9 @@ def test_waiting_is_counted_from_the_last_lower_loss() -> None:
     assert curve == [{"step": step, "loss": loss} for step, loss in enumerate([3.0, 2.0, 2.1, 1.95])]
     assert [waited(curve[:end]) for end in range(1, 5)] == [0, 0, 1, 0]
     assert [waited(curve[:end], 0.1) for end in range(1, 5)] == [0, 0, 1, 2]
-    assert waited([*curve, {"step": 5, "loss": float("nan")}]) == 1
+    broken = {"step": 5, "loss": float("nan")}
+    assert waited([*curve, broken]) == 1
+    assert lowest([broken, *curve]) == curve[3]
 
 
 @pytest.mark.parametrize(
@@ -225,9 +227,9 @@ def test_the_loss_is_that_of_all_tokens_and_validating_changes_no_step(
 def test_rows_set_aside_are_in_no_step_and_the_best_model_is_kept(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A rate that wrecks the model: the first validations are the best, and the training ends early."""
+    """A rate that rises until it wrecks the model: it learns for some steps, and the training ends early."""
     write_table(tmp_path / "rows", of_tasks(rows(24), 8))
-    wild = ["max_steps=30", "learning_rate=0.3", "scheduler=constant", "warmup=0", "packing=true", "max_length=256"]
+    wild = ["max_steps=30", "learning_rate=0.2", "warmup=0.5", "packing=true", "max_length=256"]
     wild += ["validation={share: 0.2, every: 1, keep: best, patience: 3}", "save_steps=4", "max_dropped=0.5"]
     kill_at_checkpoint(config, 4, *wild)
     assert main(["--config", str(config), *wild]) == 0
@@ -247,7 +249,9 @@ def test_rows_set_aside_are_in_no_step_and_the_best_model_is_kept(
     assert record["steps"] == len(losses) == best + 4 < 30
     assert record["stopped"] == f"at step {best + 4}: 3 validations without a lower loss (validation.patience)"
     assert f"the model of step {best + 1} of {best + 4} is kept" in printed
-    assert f"validation at step {best + 1}: loss {losses[best]:.4f}" in printed
+    lowest = f"lowest before {losses[best]:.4f} at step {best + 1}"
+    assert f"validation at step {best + 4}: loss {losses[-1]:.4f}" in printed
+    assert lowest in printed
 
     table = f"validation_rows={tmp_path / 'again'}"
     write_table(tmp_path / "again", [row for row in of_tasks(rows(24), 8) if row.task_id in drawn])
@@ -257,7 +261,8 @@ def test_rows_set_aside_are_in_no_step_and_the_best_model_is_kept(
     assert measured["shared_tasks"] == len(drawn)
     # The weights that are kept are in bf16.
     assert measured["last_loss"] == pytest.approx(losses[best], rel=0.02)
-    assert abs(measured["last_loss"] - losses[-1]) > 0.1
+    assert losses[-1] > 1.1 * losses[best]
+    assert best > 0
 
 
 OTHERS: list[tuple[str, Callable[..., int], list[Any], type[Record], list[str]]] = [
@@ -290,7 +295,7 @@ def test_preferences_are_validated(
     assert train(["--config", str(path), *short, *options]) == 0
     found = record_of(tmp_path / "tuned")["validation"]
     assert [point["step"] for point in found["curve"]] == [2, 4]
-    assert found["kept_step"] == found["best_step"] == 4
+    assert found["kept_step"] == found["best_step"]
     last = found["curve"][-1]
     if name == "kto":
         assert last["kl"] >= 0
