@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 from datasets import Dataset
 from numpy.typing import NDArray
 
@@ -24,9 +26,12 @@ from agentmill.trainers.mask_test import SAMPLES, Reservoir, check_roles, check_
 from agentmill.trainers.model_card import versions
 from agentmill.trainers.monitors import with_eta
 from agentmill.trainers.run_dir import TrainingSetup
-from agentmill.trainers.token_shards import LENGTH, Columns, Example, FileMaker, TokenShards, WithRow
+from agentmill.trainers.token_shards import LENGTH, ROW_ID, Columns, Example, FileMaker, TokenShards, WithRow
 from agentmill.trainers.tokenization import Encoded, RowError
 from agentmill.trainers.validation import HeldOut
+
+ROWS_SEEN = "rows_seen.parquet"
+"""In the model folder: which rows each step was made of."""
 
 E = TypeVar("E", bound=Example)
 
@@ -109,6 +114,20 @@ class TrainingRows:
         """The length of each example in tokens."""
         lengths: list[int] = self.column(LENGTH).tolist()
         return lengths
+
+    def write_seen(
+        self, folder: Path, packs: Sequence[Sequence[int]] | None, order: Sequence[int], rows_per_step: int
+    ) -> None:
+        """Write ``rows_seen.parquet``: for each step that was made the rows it was made of, so a spike can be traced.
+
+        ``order`` has the examples of these steps. A row is there once for each of its sequences.
+        """
+        members = [packs[example] if packs is not None else [example] for example in order]
+        steps = [1 + place // rows_per_step for place, group in enumerate(members) for _ in group]
+        taken = pa.array([row for group in members for row in group], pa.int64())
+        columns = {name: self.examples.data.column(name).take(taken) for name in (ROW_ID, LENGTH)}
+        table = {"step": pa.array(steps, pa.int32()), ROW_ID: columns[ROW_ID], "tokens": columns[LENGTH]}
+        pq.write_table(pa.table(table), folder / ROWS_SEEN)
 
     @property
     def weighted(self) -> bool:

@@ -15,6 +15,8 @@ from typing import Any, Protocol, cast
 from transformers import TrainerCallback
 from transformers.integrations.integration_utils import TensorBoardCallback, rewrite_logs
 
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.trainers.command import TrainSettings
@@ -63,8 +65,8 @@ class LoggedRun(Protocol):
 class RunCurves(TrainerCallback):
     """Logs the points of the curves to a run of the package ``module``: ``wandb``, or ``trackio`` with its interface.
 
-    The project is the recipe and the run the step. A resumed training goes on with its run, which keeps the first
-    values of steps that are made again.
+    The project is the recipe and the run the step. A resumed training goes on with its run, in which steps that are
+    made again may be twice.
     """
 
     def __init__(self, module: str, settings: TrainSettings, setup: TrainingSetup) -> None:
@@ -83,9 +85,18 @@ class RunCurves(TrainerCallback):
             self._options["id"] = digest(str(work.output), work.identity)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin the run, or go on with it."""
-        if state.is_world_process_zero:
+        """Begin the run, or go on with it. Raises ``UserError`` where the package cannot."""
+        if not state.is_world_process_zero:
+            return
+        try:
             self._run = cast(LoggedRun, importlib.import_module(self._module).init(**self._options))
+        except Exception as error:
+            # Both packages have errors of their own, of which some are no mistake of a type that could be named here.
+            raise UserError(
+                f"{self._module} does not start a run: {' '.join(str(error).split())[:300]}\n"
+                "log in to it, let it log on this machine (wandb: WANDB_MODE=offline), or leave it out of report_to",
+                ErrorCode.LOGGER_REFUSES,
+            ) from error
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Log a point."""

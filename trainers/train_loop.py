@@ -5,26 +5,21 @@ from __future__ import annotations
 import math
 import platform
 import resource
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback, TrainerState, TrainingArguments
-from transformers.trainer_utils import IntervalStrategy
+from transformers import PrinterCallback, TrainingArguments
 from transformers.utils import logging
 
-from agentmill.schemas.training import ValidationConfig
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import row_order
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
-from agentmill.trainers.loggers import logger_callbacks
-from agentmill.trainers.model_card import TrainingRecord, ValidationRecord, summarize, versions, write_record
+from agentmill.trainers.model_card import TrainingRecord, summarize, versions, write_record
 from agentmill.trainers.model_io import (
     Task,
     check_lora_targets,
@@ -35,26 +30,9 @@ from agentmill.trainers.model_io import (
     save_adapter,
     save_whole,
 )
-from agentmill.trainers.monitors import (
-    MarkCheckpoints,
-    OverOptimisationWarning,
-    Progress,
-    SaveBest,
-    StopOnDrift,
-    StopWithoutImprovement,
-    lowest,
-    validation_curve,
-)
+from agentmill.trainers.observers import early_stops, observers, sampling, set_validation, validation_record
 from agentmill.trainers.run_dir import TrainingSetup, space_errors
-from agentmill.trainers.samples import SampleGenerations, validation_prompts
-from agentmill.trainers.token_shards import LENGTH, ROW_ID
 from agentmill.trainers.trl_config import trl_errors
-
-ROWS_SEEN = "rows_seen.parquet"
-"""In the model folder: which rows each step was made of."""
-
-VALIDATIONS = 10
-"""Validations of a training, where `validation.every` does not say after how many steps."""
 
 POINT = ("step", "loss", "learning_rate", "grad_norm", "tokens", "loss_tokens", "padding", "seconds")
 """What is kept of every point of the loss curve, with what the trainer measures."""
@@ -82,21 +60,6 @@ class Examples:
     dataset: Dataset | None
     lengths: list[int]
     packs: list[list[int]] | None = None
-
-
-def write_rows_seen(
-    folder: Path, rows: TrainingRows, packs: Sequence[Sequence[int]] | None, order: Sequence[int], rows_per_step: int
-) -> None:
-    """Write ``rows_seen.parquet``: for each step that was made the rows it was made of, so a spike can be traced.
-
-    ``order`` has the examples of these steps. A row is there once for each of its sequences.
-    """
-    members = [packs[example] if packs is not None else [example] for example in order]
-    steps = [1 + place // rows_per_step for place, group in enumerate(members) for _ in group]
-    taken = pa.array([row for group in members for row in group], pa.int64())
-    columns = {name: rows.examples.data.column(name).take(taken) for name in (ROW_ID, LENGTH)}
-    table = {"step": pa.array(steps, pa.int32()), ROW_ID: columns[ROW_ID], "tokens": columns[LENGTH]}
-    pq.write_table(pa.table(table), folder / ROWS_SEEN)
 
 
 def validation_examples(rows: TrainingRows) -> Examples | None:
@@ -178,62 +141,11 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
         facts["validation"] = validation_record(setup, rows, trainer.state, arguments)
         record = make_record(settings, setup, rows, arguments, facts)
         order = example_order(settings, method, arguments)[: record.steps * record.rows_per_step]
-        write_rows_seen(setup.work.model, rows, method.packs, order, record.rows_per_step)
+        rows.write_seen(setup.work.model, method.packs, order, record.rows_per_step)
         write_record(setup.work.model, record, setup.table.manifest)
         setup.work.publish()
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
-
-
-def early_stops(settings: TrainSettings) -> list[StopOnDrift | StopWithoutImprovement]:
-    """What may end the training before its last step."""
-    guards: list[StopOnDrift | StopWithoutImprovement] = []
-    if (limits := getattr(settings, "stop_when", None)) is not None:
-        guards.append(StopOnDrift(limits))
-    if (validation := settings.validates) is not None and validation.patience is not None:
-        guards.append(StopWithoutImprovement(validation.patience, validation.min_delta))
-    return guards
-
-
-def sampling(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows) -> list[SampleGenerations]:
-    """What has the model continue prompts at each validation, if that is wanted."""
-    wanted = settings.validates.samples if settings.validates is not None else None
-    if wanted is None or rows.validation is None:
-        return []
-    prompts = validation_prompts(rows.validation, wanted.n)
-    if len(prompts) < wanted.n:
-        say(f"validation.samples: {len(prompts)} rows to validate on have a prompt, fewer than n={wanted.n}")
-    return [SampleGenerations(wanted, prompts, setup.tokenizer, setup.work.samples)]
-
-
-def validation_record(
-    setup: TrainingSetup, rows: TrainingRows, state: TrainerState, arguments: TrainingArguments
-) -> ValidationRecord | None:
-    """What the record says of the rows that were validated on. Prints the step whose model is kept, if it is chosen."""
-    found, source = rows.validation, setup.validation
-    if found is None or source is None:
-        return None
-    curve, kept = validation_curve(state.log_history), state.global_step
-    best = lowest(curve)
-    if arguments.load_best_model_at_end:
-        # transformers keeps the last model where it finds no checkpoint of the best.
-        found_it = state.best_model_checkpoint is not None and Path(state.best_model_checkpoint).is_dir()
-        kept = state.best_global_step or kept if found_it else kept
-        why = (
-            "its validation loss is the lowest" if kept == best["step"] else "there is none of a lower validation loss"
-        )
-        say(f"the model of step {kept} of {state.global_step} is kept; {why}")
-    return ValidationRecord(
-        counts=found.counts,
-        reasons=found.counted.reasons,
-        rows_digest=source.table.digest,
-        shared_tasks=source.shared_tasks,
-        best_step=best["step"],
-        best_loss=best["loss"],
-        last_loss=curve[-1]["loss"],
-        kept_step=kept,
-        curve=curve,
-    )
 
 
 def make_trainer(
@@ -251,13 +163,7 @@ def make_trainer(
         processing_class=setup.tokenizer,
         data_collator=method.collator,
         peft_config=lora_config(settings.lora, method.task),
-        callbacks=[
-            Progress(),
-            OverOptimisationWarning(),
-            MarkCheckpoints(setup.work),
-            *([SaveBest()] if arguments.load_best_model_at_end else []),
-            *logger_callbacks(settings, setup),
-        ],
+        callbacks=observers(settings, setup, arguments),
         **({"ref_model": reference} if reference is not None else {}),
         **method.trainer_arguments,
     )
@@ -341,21 +247,6 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
     arguments.warmup_steps = round(settings.warmup * arguments.max_steps)
     set_validation(settings.validates, arguments)
     return arguments
-
-
-def set_validation(config: ValidationConfig | None, arguments: TrainingArguments) -> None:
-    """Have the trainer validate, and keep the best model if ``config`` says so."""
-    if config is None:
-        return
-    # Set afterwards, as transformers would refuse steps of validation that are no multiple of those of checkpoints:
-    # here each validation with the lowest loss has a checkpoint of its own.
-    arguments.eval_strategy = IntervalStrategy.STEPS
-    arguments.eval_steps = config.every or math.ceil(arguments.max_steps / VALIDATIONS)
-    if config.keep == "best":
-        arguments.load_best_model_at_end = True
-        arguments.metric_for_best_model, arguments.greater_is_better = "loss", False
-        # The best one besides the two last.
-        arguments.save_total_limit = 3
 
 
 def rows_per_step(settings: TrainSettings, processes: int) -> int:

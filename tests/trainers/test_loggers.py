@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +17,15 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch.utils.tensorboard import SummaryWriter
 
 from agentmill.schemas import extras
+from agentmill.schemas.tables import Table
+from agentmill.trainers.command import SftSettings
 from agentmill.trainers.dpo import main as dpo_main
 from agentmill.trainers.kto import main as kto_main
+from agentmill.trainers.loggers import RunCurves
 from agentmill.trainers.reward import main as reward_main
+from agentmill.trainers.run_dir import TrainingSetup, WorkFolder
 from agentmill.trainers.sft import main
+from tests.errors import user_error
 from tests.trainers.test_resume import curve, kill_at_checkpoint
 
 torch.set_num_threads(1)
@@ -86,7 +91,8 @@ class FakeTracker(ModuleType):
         self.finished = 0
 
     def init(self, **options: Any) -> FakeTracker:
-        assert not self.options
+        if self.options:
+            raise RuntimeError("already runs")
         self.options = options
         return self
 
@@ -120,3 +126,17 @@ def test_runs_get_the_points_of_both_curves_and_no_path(
         assert tracker.options["config"]["rows_digest"] == record["rows_digest"]
         assert str(tmp_path) not in str(tracker.options)
         assert ("id" in tracker.options) == (name == "wandb")
+
+
+def test_a_tracker_that_does_not_start_is_a_mistake_to_correct(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tracker = FakeTracker("wandb")
+    # Its second start fails.
+    tracker.options = {"project": "another"}
+    monkeypatch.setitem(sys.modules, "wandb", tracker)
+    settings = SftSettings(rows="r", model="m", output="o")
+    identity = {"trainer": "sft", "rows_digest": "a", "base_revision": "b"}
+    setup = TrainingSetup(Table.__new__(Table), tmp_path, WorkFolder(tmp_path / "o", identity), None, 16)
+    curves = RunCurves("wandb", settings, setup)
+    curves.on_train_begin(None, SimpleNamespace(is_world_process_zero=False), None)
+    with user_error("logger-refuses", "wandb does not start a run", "already runs", "WANDB_MODE=offline"):
+        curves.on_train_begin(None, SimpleNamespace(is_world_process_zero=True), None)
