@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -181,9 +182,14 @@ def read_rows(
     if source is None:
         return rows
     validation = _read(setup, source.table, replace(encoder, validates=True), setup.work.tokens / "validation")
-    if not validation.counted.used:
+    found, processes = validation.counted, int(os.environ.get("WORLD_SIZE", "1"))
+    if not found.used:
+        raise UserError(f"validation: {too_many_dropped(source.table, found, 1.0)}", ErrorCode.TOO_MANY_DROPPED)
+    if found.written < processes:
         raise UserError(
-            f"validation: {too_many_dropped(source.table, validation.counted, 1.0)}", ErrorCode.TOO_MANY_DROPPED
+            f"validation: {found.written} rows are fewer than the {processes} processes, each of which takes some;"
+            " set more aside, or train in fewer processes",
+            ErrorCode.ROWS_TOO_FEW,
         )
     return replace(rows, validation=validation)
 
@@ -191,7 +197,8 @@ def read_rows(
 def _read(setup: TrainingSetup, table: Table, encoder: RowEncoder[E], folder: Path) -> TrainingRows:
     """The rows of ``table`` that ``encoder`` takes, by way of files in ``folder``."""
     # Other versions may show a conversation otherwise, or mark other tokens.
-    identity = {**setup.token_identity, "versions": versions(), "rows_digest": table.digest}
+    identity = {**setup.token_identity, "versions": versions(), "columns": [*encoder.types]}
+    identity["rows_digest"] = table.digest
     if encoder.held_out is not None:
         identity["held_out"] = encoder.held_out.identity
     shards = TokenShards(folder, table, encoder, identity)

@@ -153,7 +153,10 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
 
 def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) -> Method:
     """Supervised fine-tuning on sequences, or on packs of them."""
-    examples = sequence_examples(rows, settings, setup.max_length)
+    packs = best_fit(rows.lengths, setup.max_length, settings.seed) if settings.packing else None
+    # Rows to validate on are alone in their packs, so that processes can share few of them.
+    alone = [[row] for row in range(len(rows.validation.lengths))] if rows.validation and packs is not None else None
+    examples = sequence_examples(rows, packs)
     return Method(
         trainer=MaskedSFTTrainer,
         config=SFTConfig,
@@ -161,22 +164,21 @@ def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) 
         options={"dataset_kwargs": {"skip_prepare_dataset": True}, "loss_type": settings.objective},
         examples=examples.dataset,
         lengths=examples.lengths,
-        validation=sequence_examples(rows.validation, settings, setup.max_length) if rows.validation else None,
+        validation=sequence_examples(rows.validation, alone) if rows.validation else None,
         collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing),
         measured=("accuracy",),
-        packs=examples.packs,
+        packs=packs,
         trainer_arguments={"packing": settings.packing},
     )
 
 
-def sequence_examples(rows: TrainingRows, settings: SftSettings, max_length: int) -> Examples:
-    """Sequences, or packs of them."""
+def sequence_examples(rows: TrainingRows, packs: list[list[int]] | None) -> Examples:
+    """Sequences, or the ``packs`` of the sequences with these numbers."""
     examples, lengths = rows.examples.with_transform(with_labels), rows.lengths
-    if not settings.packing:
+    if packs is None:
         return Examples(examples, lengths)
-    packs = best_fit(lengths, max_length, settings.seed)
     whole = Dataset.from_dict({"rows": packs}).with_transform(partial(packed, rows=examples))
-    return Examples(whole, [sum(lengths[row] for row in pack) for pack in packs], packs)
+    return Examples(whole, [sum(lengths[row] for row in pack) for pack in packs])
 
 
 if __name__ == "__main__":

@@ -52,14 +52,10 @@ FIXED: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples of a method, as its collator takes them, with their lengths in tokens.
+    """Examples of a method, as its collator takes them, with their lengths in tokens."""
 
-    ``packs`` has the numbers of the sequences in each, if they are packs.
-    """
-
-    dataset: Dataset | None
+    dataset: Dataset
     lengths: list[int]
-    packs: list[list[int]] | None = None
 
 
 def validation_examples(rows: TrainingRows) -> Examples | None:
@@ -153,13 +149,13 @@ def make_trainer(
 ) -> BaseTrainer:
     """TRL's trainer over the examples, in the order of the whole training; ``models`` are the model and a reference."""
     model, reference = models
-    validation = method.validation or Examples(None, [])
+    validation = method.validation
     trainer = method.trainer(
         model=model,
         args=arguments,
         train_dataset=method.examples.select(example_order(settings, method, arguments)),
-        eval_dataset=validation.dataset,
-        validation_lengths=validation.lengths,
+        eval_dataset=validation.dataset if validation is not None else None,
+        validation_lengths=validation.lengths if validation is not None else (),
         processing_class=setup.tokenizer,
         data_collator=method.collator,
         peft_config=lora_config(settings.lora, method.task),
