@@ -236,7 +236,7 @@ class TrainConfig(Config):
     def validates(self) -> ValidationConfig | None:
         """How the training is validated, ``None`` if it is not; a table ``validation_rows`` alone takes defaults."""
         table: object = getattr(self, "validation_rows", None)
-        return self.validation if table is None else self.validation or ValidationConfig()
+        return self.validation if table is None else self.validation or ValidationConfig.model_validate({})
 
     @model_validator(mode="after")
     def _validation_fits(self) -> Self:

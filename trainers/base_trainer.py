@@ -6,11 +6,13 @@ import functools
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+import numpy as np
 import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from datasets import Dataset
 from transformers import Trainer
 from transformers.trainer_utils import EvalLoopOutput
 
@@ -97,7 +99,7 @@ class BaseTrainer(Trainer):
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """The batches to validate on; those of transformers would repeat rows where processes have not equally many."""
         del eval_dataset
-        examples, args = self.eval_dataset, self.args
+        examples, args = cast(Dataset, self.eval_dataset), self.args
         batches = validation_batches(
             self._validation_lengths, args.per_device_train_batch_size, args.process_index, args.world_size
         )
@@ -115,7 +117,7 @@ class BaseTrainer(Trainer):
         del description, prediction_loss_only, ignore_keys
         began, of_training = time.monotonic(), self._sums
         self._sums = dict.fromkeys(self._names, 0.0)
-        model = self._wrap_model(self.model, training=False)
+        model = self._wrap_model(cast(torch.nn.Module, self.model), training=False)
         model.eval()
         total = {"loss": 0.0, "units": 0.0}
         for batch in dataloader:
@@ -124,7 +126,7 @@ class BaseTrainer(Trainer):
             with torch.no_grad(), self.compute_loss_context_manager():
                 # In training the loss is divided by the tokens of a step, and scaled up for the mean of gradients.
                 items = torch.tensor(max(units, 1) * self.accelerator.num_processes)
-                loss = self.compute_loss(model, inputs, num_items_in_batch=items)
+                loss = cast(torch.Tensor, self.compute_loss(model, inputs, num_items_in_batch=items))
             total = {"loss": total["loss"] + loss.item() * units, "units": total["units"] + units}
         total = self._over_processes(total)
         sums, self._sums = self._over_processes(self._sums), of_training
@@ -133,7 +135,9 @@ class BaseTrainer(Trainer):
         self._last_point += took
         found = {"loss": total["loss"] / total["units"], **self.measured(sums), "seconds": took}
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
-        return EvalLoopOutput(predictions=None, label_ids=None, metrics=metrics, num_samples=len(self.eval_dataset))
+        # The predictions were not kept.
+        number = len(self._validation_lengths)
+        return EvalLoopOutput(predictions=np.empty(0), label_ids=None, metrics=metrics, num_samples=number)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: TRL writes a card into every checkpoint, ours is written once, with the finished model."""

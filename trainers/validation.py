@@ -50,7 +50,7 @@ class ValidationSource:
 
 def group_of(row: Any) -> str:
     """What a row stays together with: its task, else its trajectory, else it is alone."""
-    return next(value for name in GROUPS if (value := getattr(row, name, None)) is not None)
+    return next(str(value) for name in GROUPS if (value := getattr(row, name, None)) is not None)
 
 
 def open_validation_table(settings: TrainSettings, table: Table) -> Table | None:
