@@ -43,6 +43,7 @@ class BaseTrainer(Trainer):
         self._sums = dict.fromkeys(self._names, 0.0)
         self._last_point = time.monotonic()
         self._validation_lengths = validation_lengths
+        self.validating = False
         # Only after TRL's constructor, which gives both models the fused head that is narrowed here.
         for each in (self.model, getattr(self, "ref_model", None)):
             if each is not None:
@@ -119,6 +120,7 @@ class BaseTrainer(Trainer):
         self._sums = dict.fromkeys(self._names, 0.0)
         model = self._wrap_model(cast(torch.nn.Module, self.model), training=False)
         model.eval()
+        self.validating = True
         total = {"loss": 0.0, "units": 0.0}
         for batch in dataloader:
             inputs = self._prepare_inputs(batch)
@@ -128,6 +130,7 @@ class BaseTrainer(Trainer):
                 items = torch.tensor(max(units, 1) * self.accelerator.num_processes)
                 loss = cast(torch.Tensor, self.compute_loss(model, inputs, num_items_in_batch=items))
             total = {"loss": total["loss"] + loss.item() * units, "units": total["units"] + units}
+        self.validating = False
         total = self._over_processes(total)
         sums, self._sums = self._over_processes(self._sums), of_training
         took = time.monotonic() - began

@@ -135,7 +135,7 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
         self.count(attended, labels[:, 1:] != IGNORED, right=outputs.is_top1.sum().item())
         log_probs = outputs.log_probs * inputs["weights"][:, 1:]
         # Its loss is also low where tokens are impossible, so validation measures the likelihood.
-        if self.args.loss_type == "dft" and model.training:
+        if self.args.loss_type == "dft" and not self.validating:
             # Without a gradient through the weight: it scales the loss, and is not itself to be learnt.
             log_probs = log_probs * outputs.log_probs.detach().exp()
         # Gradients are averaged over processes, while the number of tokens is summed over them.
