@@ -26,6 +26,9 @@ class TrainSettings(TrainConfig):
     """Settings of every trainer: the tables and models that a recipe's step knows by name are folders here."""
 
     rows: str = Field(description="Folder of the table of training rows.")
+    validation_rows: str | None = Field(
+        None, description="Folder of a table of rows to validate on and not train on; `null`: see `validation`."
+    )
     model: str = Field(description="Folder of the transformers model to start from, or `bundled:NAME`.")
     output: str = Field(description="Folder to write the tuned model to; it appears when training is complete.")
     recipe: str | None = Field(None, description="Name of the recipe this is a step of, for the model card.")

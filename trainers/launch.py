@@ -51,7 +51,7 @@ def launch_processes(settings: TrainSettings, trainer: str, argv: Sequence[str])
     if settings.launch.config is None and settings.launch.processes == 1:
         return
     if settings.launch.config is not None:
-        check_configuration(settings.launch.config, trainer, settings.precision, settings.joins_rows)
+        check_configuration(settings.launch.config, trainer, settings.precision, settings.needs_whole_sequences)
     launch = planned_launch(settings.launch, gpus())
     if launch is not None:
         say(announcement(launch, settings.launch.processes == "auto"))

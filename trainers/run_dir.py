@@ -32,15 +32,16 @@ from agentmill.trainers.command import TrainSettings, prepare_environment, say
 from agentmill.trainers.launch import sharding
 from agentmill.trainers.model_io import load_errors, load_tokenizer
 from agentmill.trainers.trl_config import check_trl_fields
+from agentmill.trainers.validation import ValidationSource, choose_validation, open_validation_table
 
 NOT_IDENTITY = {
-    *("rows", "model", "reference", "output", "recipe"),
-    *("max_dropped", "save_steps", "resume", "log_steps", "tensorboard", "trust_remote_code"),
+    *("rows", "validation_rows", "model", "reference", "output", "recipe"),
+    *("max_dropped", "save_steps", "resume", "log_steps", "report_to", "trust_remote_code"),
     "launch",  # it counts by the processes that it comes to
 }
 """Settings that do not change what comes out; rows and models count by what is in them."""
 
-LATER_SETTINGS = ("trl", "stop_when", "share_prefixes")
+LATER_SETTINGS = ("trl", "stop_when", "share_prefixes", "validation")
 """Trainings from before there were these have no entry for them, and stay the same training without."""
 
 TOKEN_SETTINGS = ("chat_template", "control_tokens", "long_rows", "margin", "share_prefixes")
@@ -56,6 +57,7 @@ class TrainingSetup:
     work: WorkFolder
     tokenizer: Any
     max_length: int
+    validation: ValidationSource | None = None
 
     @property
     def token_identity(self) -> JsonObject:
@@ -76,11 +78,14 @@ def set_up_training(
     """
     # Also for callers that did not come by the command line.
     prepare_environment()
-    if settings.tensorboard:
-        require("tensorboard")
+    for logger in settings.report_to:
+        require(logger)
     if settings.trl:
         check_trl_fields(trainer, settings.trl)
 
+    validated_on = open_validation_table(settings, table)
+    if validated_on is not None and validated_on is not table:
+        revisions["validation_digest"] = validated_on.digest
     left_out = NOT_IDENTITY | {name for name in LATER_SETTINGS if not getattr(settings, name, None)}
     identity: JsonObject = {
         "trainer": trainer,
@@ -104,7 +109,12 @@ def set_up_training(
         # A configuration need not say how long the context of its model is.
         max_length = min(settings.max_length, context_length(base) or settings.max_length)
     tokenizer = load_tokenizer(base, settings.chat_template, settings.trust_remote_code)
-    return TrainingSetup(table, base, work, tokenizer, max_length)
+    validation = None
+    if validated_on is not None and (config := settings.validates) is not None:
+        validation = choose_validation(config, settings.seed, table, validated_on)
+        if validation.shared_tasks:
+            say(f"warning: {validation.shared_tasks} tasks of the validation rows have rows that are trained on")
+    return TrainingSetup(table, base, work, tokenizer, max_length, validation)
 
 
 MARK = "complete"
@@ -130,6 +140,8 @@ class WorkFolder:
         """The rows as tokens."""
         self.events = output.with_name(f"{output.name}.tensorboard")
         """The loss curve for TensorBoard."""
+        self.samples = output.with_name(f"{output.name}.samples.jsonl")
+        """What the model said at each validation."""
 
     def finished(self) -> bool:
         """Whether the output is there already. Raises ``UserError`` if something else is in its place."""

@@ -38,9 +38,8 @@ from agentmill.trainers.prefix_sharing import (
 )
 from agentmill.trainers.run_dir import TrainingSetup, set_up_training
 from agentmill.trainers.sampled_tokens import encode_row
-from agentmill.trainers.token_shards import LENGTH
 from agentmill.trainers.tokenization import IGNORED, Encoded, RowError
-from agentmill.trainers.train_loop import Method, train_model
+from agentmill.trainers.train_loop import Examples, Method, train_model
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +63,9 @@ def train(settings: SftSettings) -> None:
     report_rows(rows, examples)
     method = sft_method(settings, rows, setup)
     if method.packs:
-        say(f"packing: {rows.counts.written} {examples} in {method.packs} packs of up to {setup.max_length} tokens")
+        say(
+            f"packing: {rows.counts.written} {examples} in {len(method.packs)} packs of up to {setup.max_length} tokens"
+        )
     train_model(settings, setup, rows, method)
 
 
@@ -165,7 +166,7 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
     ) -> torch.Tensor:
         """The loss of one batch of a step; see the class. TRL's own has no weights."""
         if return_outputs or num_items_in_batch is None:
-            raise NotImplementedError("only for training")
+            raise NotImplementedError("it gives losses alone, as shares of num_items_in_batch")
         attended, labels = inputs["attention_mask"], inputs["labels"]
         # Where a mask is given, transformers does not tell rows apart by their positions.
         seen = {} if self._packing or self._trees else {"attention_mask": attended}
@@ -178,12 +179,18 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
             following, weights = labels[:, 1:], weights[:, 1:]
         self.count(attended, following != IGNORED, right=outputs.is_top1.sum().item())
         log_probs = outputs.log_probs * weights
-        if self.args.loss_type == "dft":
+        # Its loss is also low where tokens are impossible, so validation measures the likelihood.
+        if self.args.loss_type == "dft" and not self.validating:
             # Without a gradient through the weight: it scales the loss, and is not itself to be learnt.
             log_probs = log_probs * outputs.log_probs.detach().exp()
         # Gradients are averaged over processes, while the number of tokens is summed over them.
         loss: torch.Tensor = -log_probs.sum() / num_items_in_batch * self.accelerator.num_processes
         return loss
+
+    def loss_units(self, batch: dict[str, torch.Tensor]) -> int:
+        """Tokens with loss; one that several sequences share counts for each of them."""
+        trained = batch["labels"][:, 1:] != IGNORED
+        return int(batch["copies"][:, 1:][trained].sum() if self._trees else trained.sum())
 
     def _prepare_context_parallel_inputs(self, model: Any, inputs: dict[str, torch.Tensor]) -> Any:
         """Also shift the weights, and divide them between the processes as the labels are."""
@@ -203,29 +210,34 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
 
 def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) -> Method:
     """Supervised fine-tuning on sequences, or on packs of them."""
-    lengths, packs = rows.column(LENGTH), None
-    examples = rows.examples.with_transform(with_labels_and_structure if settings.share_prefixes else with_labels)
-    if settings.packing:
-        packs = best_fit(lengths.tolist(), setup.max_length, settings.seed)
-        lengths = np.array([lengths[numbers].sum() for numbers in packs])
-        examples = Dataset.from_dict({"rows": packs}).with_transform(partial(packed, rows=examples))
+    packs = best_fit(rows.lengths, setup.max_length, settings.seed) if settings.packing else None
+    # Rows to validate on are alone in their packs, so that processes can share few of them.
+    alone = [[row] for row in range(len(rows.validation.lengths))] if rows.validation and packs is not None else None
+    trees = settings.share_prefixes
+    examples = sequence_examples(rows, packs, trees)
     return Method(
         trainer=MaskedSFTTrainer,
         config=SFTConfig,
         # TRL would tokenise and mask the rows anew.
         options={"dataset_kwargs": {"skip_prepare_dataset": True}, "loss_type": settings.objective},
-        examples=examples,
-        lengths=lengths.tolist(),
-        collator=SftCollator(
-            setup.tokenizer.pad_token_id or 0, settings.packing, settings.share_prefixes, pieces_of_sequence()
-        ),
+        examples=examples.dataset,
+        lengths=examples.lengths,
+        validation=sequence_examples(rows.validation, alone, trees) if rows.validation else None,
+        collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing, trees, pieces_of_sequence()),
         measured=("accuracy",),
-        packs=len(packs) if packs else None,
-        trainer_arguments={
-            "packing": settings.packing,
-            "tree_length": setup.max_length if settings.share_prefixes else None,
-        },
+        packs=packs,
+        trainer_arguments={"packing": settings.packing, "tree_length": setup.max_length if trees else None},
     )
+
+
+def sequence_examples(rows: TrainingRows, packs: list[list[int]] | None, trees: bool) -> Examples:
+    """Sequences or trees, or the ``packs`` of those with these numbers."""
+    transform = with_labels_and_structure if trees else with_labels
+    examples, lengths = rows.examples.with_transform(transform), rows.lengths
+    if packs is None:
+        return Examples(examples, lengths)
+    whole = Dataset.from_dict({"rows": packs}).with_transform(partial(packed, rows=examples))
+    return Examples(whole, [sum(lengths[row] for row in pack) for pack in packs])
 
 
 if __name__ == "__main__":

@@ -32,13 +32,7 @@ from agentmill.trainers.model_io import (
     save_adapter,
     save_whole,
 )
-from agentmill.trainers.monitors import (
-    MarkCheckpoints,
-    OverOptimisationWarning,
-    Progress,
-    StopOnDrift,
-    TensorBoardCurve,
-)
+from agentmill.trainers.observers import early_stops, observers, sampling, set_validation, validation_record
 from agentmill.trainers.run_dir import TrainingSetup, space_errors
 from agentmill.trainers.trl_config import trl_errors
 
@@ -52,12 +46,23 @@ FIXED: Mapping[str, Any] = {
     "max_length": None,
     # The rows are in order already; an order of transformers' would know nothing of lengths.
     "train_sampling_strategy": "sequential",
-    # The last checkpoint is incomplete when a training is killed while writing it.
-    "save_total_limit": 2,
     # Progress is printed by a callback of ours, in lines that also suit a log.
     "disable_tqdm": True,
 }
 """Fields of TRL's configuration that are the same for every training."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples of a method, as its collator takes them, with their lengths in tokens."""
+
+    dataset: Dataset
+    lengths: list[int]
+
+
+def validation_examples(rows: TrainingRows) -> Examples | None:
+    """The rows to validate on, as they are on disk."""
+    return None if rows.validation is None else Examples(rows.validation.examples, rows.validation.lengths)
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,9 @@ class Method:
 
     ``trainer`` is our subclass of TRL's, which also gets ``trainer_arguments``; ``config`` is TRL's configuration for
     it, which also gets ``options``. ``lengths`` are those of the ``examples``, in tokens; ``measured`` are
-    the values in a point of the loss curve with ``POINT``; ``packs`` is the number of packs, if examples are packs;
-    ``reference`` is a model to be kept besides the trained one; ``task`` is what the model is for.
+    the values in a point of the loss curve with ``POINT``; ``packs`` are the sequences of each, if they are packs;
+    ``reference`` is a model to be kept besides the trained one; ``task`` is what the model is for. ``validation`` are
+    examples that are not trained on.
     """
 
     trainer: type[BaseTrainer]
@@ -77,7 +83,8 @@ class Method:
     lengths: list[int]
     collator: Any
     measured: tuple[str, ...]
-    packs: int | None = None
+    validation: Examples | None = None
+    packs: list[list[int]] | None = None
     reference: Path | None = None
     trainer_arguments: dict[str, Any] = field(default_factory=dict)
     task: Task = "CAUSAL_LM"
@@ -94,7 +101,7 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     precision = choose_precision(settings.precision)
-    check_environment(precision, method.trainer.divides_sequences and not settings.joins_rows)
+    check_environment(precision, method.trainer.divides_sequences and not settings.needs_whole_sequences)
     with trl_errors(settings.trl):
         arguments = trl_arguments(settings, setup, method, precision)
     # The others must see the folder only after incomplete checkpoints are gone, or processes would start from different
@@ -120,9 +127,9 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     # TRL has put the adapter on by now, so what learns is known.
     parameters = count_parameters(trainer.model)
     setup.work.require_space(needed_bytes(settings, **parameters))
-    guard = StopOnDrift(limits) if (limits := getattr(settings, "stop_when", None)) is not None else None
-    if guard is not None:
-        trainer.add_callback(guard)
+    guards = early_stops(settings)
+    for callback in [*guards, *sampling(settings, setup, rows)]:
+        trainer.add_callback(callback)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(str(setup.work.raw))
     points = [point for point in trainer.state.log_history if "loss" in point]
@@ -131,10 +138,14 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     if arguments.process_index == 0:
         write_model(setup, settings, method.task)
         # A limit that the last step reaches ends nothing.
-        stopped = guard.reason if guard is not None and trainer.state.global_step < arguments.max_steps else None
-        facts = {"precision": precision, "packs": method.packs, **parameters, **summarize(curve)}
+        reasons = [guard.reason for guard in guards if guard.reason is not None]
+        stopped = reasons[0] if reasons and trainer.state.global_step < arguments.max_steps else None
+        facts = {"precision": precision, "packs": method.packs and len(method.packs), **parameters, **summarize(curve)}
         facts |= {"steps": trainer.state.global_step, "stopped": stopped}
+        facts["validation"] = validation_record(setup, rows, trainer.state, arguments)
         record = make_record(settings, setup, rows, arguments, facts)
+        order = example_order(settings, method, arguments)[: record.steps * record.rows_per_step]
+        rows.write_seen(setup.work.model, method.packs, order, record.rows_per_step)
         write_record(setup.work.model, record, setup.table.manifest)
         setup.work.publish()
     trainer.accelerator.wait_for_everyone()
@@ -146,32 +157,33 @@ def make_trainer(
 ) -> BaseTrainer:
     """TRL's trainer over the examples, in the order of the whole training; ``models`` are the model and a reference."""
     model, reference = models
-    # The rows of the whole training one after the other: of like length in a group, and the same after a stop.
-    order = row_order(
-        method.lengths,
-        settings.batch_size * data_processes(arguments),
-        arguments.max_steps * rows_per_step(settings, data_processes(arguments)),
-        settings.seed,
-    )
+    validation = method.validation
     trainer = method.trainer(
         model=model,
         args=arguments,
-        train_dataset=method.examples.select(order),
+        train_dataset=method.examples.select(example_order(settings, method, arguments)),
+        eval_dataset=validation.dataset if validation is not None else None,
+        validation_lengths=validation.lengths if validation is not None else (),
         processing_class=setup.tokenizer,
         data_collator=method.collator,
         peft_config=lora_config(settings.lora, method.task),
-        callbacks=[
-            Progress(),
-            OverOptimisationWarning(),
-            MarkCheckpoints(setup.work),
-            *([TensorBoardCurve(setup.work.events)] if settings.tensorboard else []),
-        ],
+        callbacks=observers(settings, setup, arguments),
         **({"ref_model": reference} if reference is not None else {}),
         **method.trainer_arguments,
     )
     # transformers adds it where tqdm is disabled, and prints each point of the curve.
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def example_order(settings: TrainSettings, method: Method, arguments: TrainingArguments) -> list[int]:
+    """The examples of the whole training one after the other: of like length in a group, and the same after a stop."""
+    return row_order(
+        method.lengths,
+        settings.batch_size * data_processes(arguments),
+        arguments.max_steps * rows_per_step(settings, data_processes(arguments)),
+        settings.seed,
+    )
 
 
 def make_record(
@@ -228,6 +240,8 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
         logging_steps=settings.log_steps,
         save_strategy="steps" if settings.save_steps else "no",
         save_steps=settings.save_steps or 1,
+        # The last checkpoint is incomplete when a training is killed while writing it.
+        save_total_limit=2,
         **FIXED,
         **method.options,
         **settings.trl,
@@ -236,6 +250,7 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
     # Set afterwards: how many processes there are is known only from the configuration itself.
     arguments.max_steps = settings.max_steps or math.ceil(len(method.lengths) * settings.epochs / one_step)
     arguments.warmup_steps = round(settings.warmup * arguments.max_steps)
+    set_validation(settings.validates, arguments)
     return arguments
 
 
@@ -274,9 +289,10 @@ def count_parameters(model: Any) -> dict[str, int]:
 
 
 def needed_bytes(settings: TrainSettings, parameters: int, trained_parameters: int) -> int:
-    """Disk that a training takes: three checkpoints (weights and two moments in fp32), what TRL saves, the model."""
-    # The third is the one being written while the two last are kept.
-    checkpoints = 3 * 12 * trained_parameters if settings.save_steps else 0
+    """Disk that a training takes: checkpoints (weights and two moments in fp32), what TRL saves, the model."""
+    # One more is being written while the two last, and with `keep: best` the best one, are kept.
+    kept = 4 if settings.validates is not None and settings.validates.keep == "best" else 3
+    checkpoints = kept * 12 * trained_parameters if settings.save_steps else 0
     merged = settings.lora is None or settings.lora.merge
     return checkpoints + 4 * trained_parameters + (4 * parameters if merged else 0)
 

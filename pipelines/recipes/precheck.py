@@ -147,8 +147,8 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
 def needs_of_training(name: str, training: Training, model: ModelConfig, trained: set[str]) -> Iterator[Need]:
     """What the training of ``model`` in the step ``name`` needs apart from its tables."""
     yield Need(("extra", "train"), "machine", partial(require, "train"))
-    if training.tensorboard:
-        yield Need(("extra", "tensorboard"), "machine", partial(require, "tensorboard"))
+    for logger in training.report_to:
+        yield Need(("extra", logger), "machine", partial(require, logger))
     if "launch" in training.model_fields_set:
         yield Need(("launch of", name), "recipe", training.check_launch)
         yield Need(("processes of", name), "machine", training.check_processes)

@@ -163,10 +163,10 @@ def test_context_parallelism_needs_processes_that_divide() -> None:
 
 
 def test_context_parallelism_is_for_sft_without_packing() -> None:
-    check_configuration("fsdp2_cp", "sft", "auto", joins_rows=False)
-    check_configuration("fsdp2", "dpo", "auto", joins_rows=False)
+    check_configuration("fsdp2_cp", "sft", "auto", whole_sequences=False)
+    check_configuration("fsdp2", "dpo", "auto", whole_sequences=False)
     for trainer, packing in (("sft", True), ("dpo", False)):
-        with user_error("rule-broken", "fsdp2_cp", "without packing and share_prefixes only"):
+        with user_error("rule-broken", "fsdp2_cp", "without packing, share_prefixes and validation only"):
             check_configuration("fsdp2_cp", trainer, "auto", packing)
 
 
@@ -184,10 +184,10 @@ def test_context_parallelism_is_for_sft_without_packing() -> None:
 def test_precision_is_that_of_the_training(mixed: str | bool, precision: str, accepted: bool, tmp_path: Path) -> None:
     config = written(tmp_path, mixed_precision=mixed)
     if accepted:
-        check_configuration(config, "sft", precision, joins_rows=False)
+        check_configuration(config, "sft", precision, whole_sequences=False)
     else:
         with user_error("rule-broken", f"mixed_precision '{mixed}'", f"precision: {precision}"):
-            check_configuration(config, "sft", precision, joins_rows=False)
+            check_configuration(config, "sft", precision, whole_sequences=False)
 
 
 def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:

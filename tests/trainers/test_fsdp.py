@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -22,7 +23,7 @@ from agentmill.trainers.kto import main as kto_main
 from agentmill.trainers.reward import main as reward_main
 from agentmill.trainers.sft import main
 from tests.trainers.scoring import scored_rows
-from tests.trainers.tables import pair, unpaired_rows, write_table
+from tests.trainers.tables import pair, rows, unpaired_rows, write_table
 
 pytestmark = pytest.mark.slow
 
@@ -53,19 +54,32 @@ def run(*arguments: str) -> None:
 
 
 def test_two_processes_learn_what_one_does(config: Path, tmp_path: Path) -> None:
-    two = ["batch_size=2", "max_steps=6", "save_steps=3", "launch={config: fsdp_cpu}"]
-    run("-m", "agentmill.trainers.sft", "--config", str(config), *two)
+    others = f"validation_rows={write_table(tmp_path / 'others', rows(7))}"
+    validated = ["max_steps=6", "save_steps=3", others, "validation={every: 2, keep: best}"]
+    run(
+        "-m", "agentmill.trainers.sft", "--config", str(config), "batch_size=2", "launch={config: fsdp_cpu}", *validated
+    )
     shared = json.loads((tmp_path / "tuned" / "training.json").read_bytes())
     assert shared["processes"] == 2
     assert shared["rows_per_step"] == 4
 
     alone = tmp_path / "alone"
-    assert main(["--config", str(config), "batch_size=4", "max_steps=6", f"output={alone}"]) == 0
+    # Two processes take as many rows each, so the longest of seven is left out.
+    short = sorted(rows(7), key=lambda row: len(str(row.messages)))[:6]
+    fewer = f"validation_rows={write_table(tmp_path / 'fewer', short)}"
+    validation = [fewer, "validation={every: 2}"]
+    assert main(["--config", str(config), "batch_size=4", "max_steps=6", *validation, f"output={alone}"]) == 0
     expected = json.loads((alone / "training.json").read_bytes())
     for key in ("loss", "grad_norm", "accuracy", "tokens"):
         both = [[point[key] for point in record["loss_curve"]] for record in (shared, expected)]
         assert both[0] == pytest.approx(both[1], rel=2e-2), key
     assert shared["parameters"] == expected["parameters"]
+    for key in ("step", "loss", "accuracy"):
+        both = [[point[key] for point in record["validation"]["curve"]] for record in (shared, expected)]
+        assert both[0] == pytest.approx(both[1], rel=1e-2), key
+    assert shared["validation"]["kept_step"] == shared["validation"]["best_step"] == 6
+    seen = [pq.read_table(folder / "rows_seen.parquet").to_pydict() for folder in (tmp_path / "tuned", alone)]
+    assert seen[0] == seen[1]
 
 
 PAIRS = [pair(f"p{number}", number % 3, 1.0 + number % 2) for number in range(8)]
@@ -84,10 +98,10 @@ JUDGES: dict[str, tuple[Callable[..., int], list[Any], str, dict[str, Any]]] = {
 def shared(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model of each judge, trained in two processes; those of a kind by one launch."""
     folder = tmp_path_factory.mktemp("shared")
-    for name, (_, rows, _, options) in JUDGES.items():
+    for name, (_, examples, _, options) in JUDGES.items():
         (folder / name).mkdir(parents=True)
         settings = {
-            "rows": str(write_table(folder / name / "rows", rows, type(rows[0]))),
+            "rows": str(write_table(folder / name / "rows", examples, type(examples[0]))),
             "model": str(model),
             "output": str(folder / name / "tuned"),
             "max_steps": 3,
