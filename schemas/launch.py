@@ -27,8 +27,8 @@ DEFAULT = "ddp"
 """The configuration for several processes where none is named."""
 
 NO_CONTEXT_PARALLEL = (
-    "context parallelism (cp_size above 1) works for supervised fine-tuning without packing only;"
-    " take the configuration fsdp2, or set packing: false"
+    "context parallelism (cp_size above 1) works for supervised fine-tuning without packing and share_prefixes only;"
+    " take the configuration fsdp2, or leave these out"
 )
 
 
@@ -229,7 +229,7 @@ def read_configuration(config: str) -> AccelerateFile:
     return validate(AccelerateFile, read_yaml(file), str(file))
 
 
-def check_configuration(config: str, trainer: str, precision: str, packing: bool) -> None:
+def check_configuration(config: str, trainer: str, precision: str, joins_rows: bool) -> None:
     """Raises ``UserError`` where the configuration cannot be used, or contradicts other settings of the training."""
     found = read_configuration(config)
     mixed = found.mixed_precision
@@ -240,7 +240,7 @@ def check_configuration(config: str, trainer: str, precision: str, packing: bool
             " latter decides, so set mixed_precision: 'no' there",
             ErrorCode.RULE_BROKEN,
         )
-    if found.context_parallel > 1 and (trainer != "sft" or packing):
+    if found.context_parallel > 1 and (trainer != "sft" or joins_rows):
         raise UserError(f"launch.config {config!r}: {NO_CONTEXT_PARALLEL}", ErrorCode.RULE_BROKEN)
 
 

@@ -175,6 +175,11 @@ class TrainConfig(Config):
         {}, description="Other fields of TRL's configuration by their own names, such as `{adam_beta2: 0.95}`."
     )
 
+    @property
+    def joins_rows(self) -> bool:
+        """Whether a sequence holds several rows, which only the attention mask tells apart."""
+        return False
+
     @model_validator(mode="after")
     def _trl_fields_are_not_decided_elsewhere(self) -> Self:
         for name in self.trl:
@@ -207,6 +212,15 @@ class SftConfig(TrainConfig):
     packing: bool = Field(
         False, description="Put short rows together up to `max_length`; `batch_size` then counts packs."
     )
+    share_prefixes: bool = Field(
+        False,
+        description="Train sequences of a trajectory that begin alike as one tree; `batch_size` then counts trees.",
+    )
+
+    @property
+    def joins_rows(self) -> bool:
+        """Packs and trees hold several."""
+        return self.packing or self.share_prefixes
 
 
 class DriftLimits(Config):

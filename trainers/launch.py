@@ -51,8 +51,7 @@ def launch_processes(settings: TrainSettings, trainer: str, argv: Sequence[str])
     if settings.launch.config is None and settings.launch.processes == 1:
         return
     if settings.launch.config is not None:
-        packing = bool(getattr(settings, "packing", False))
-        check_configuration(settings.launch.config, trainer, settings.precision, packing)
+        check_configuration(settings.launch.config, trainer, settings.precision, settings.joins_rows)
     launch = planned_launch(settings.launch, gpus())
     if launch is not None:
         say(announcement(launch, settings.launch.processes == "auto"))
@@ -77,12 +76,12 @@ def gpus() -> int:
 
 def announcement(launch: Launch, automatic: bool) -> str:
     """The line that says in how many processes the training runs; where nobody asked for it, also how to change it."""
-    said = f"training in {launch.processes} process(es) by the accelerate configuration {launch.config}"
+    line = f"training in {launch.processes} process(es) by the accelerate configuration {launch.config}"
     data_parallel = launch.processes // launch.settings.context_parallel
-    said += f"; a step trains batch_size x gradient_accumulation x {data_parallel} rows"
+    line += f"; a step trains batch_size x gradient_accumulation x {data_parallel} rows"
     if automatic and launch.settings.num_processes is None:
-        said += "; launch: {processes: 1} uses one GPU, {config: fsdp2} divides the model between them"
-    return said
+        line += "; launch: {processes: 1} uses one GPU, {config: fsdp2} divides the model between them"
+    return line
 
 
 def accelerate_arguments(launch: Launch, trainer: str, argv: Sequence[str]) -> list[str]:

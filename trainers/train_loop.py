@@ -94,7 +94,7 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     precision = choose_precision(settings.precision)
-    check_environment(precision, method.trainer.divides_sequences and not method.packs)
+    check_environment(precision, method.trainer.divides_sequences and not settings.joins_rows)
     with trl_errors(settings.trl):
         arguments = trl_arguments(settings, setup, method, precision)
     # The others must see the folder only after incomplete checkpoints are gone, or processes would start from different
@@ -197,6 +197,7 @@ def make_record(
         cut_contexts=found.cut_contexts,
         control_rows=found.control_rows,
         roles=found.roles,
+        trees=found.trees,
         tokens_from={"stored": found.stored, "text": found.conversations - found.stored},
         rows_per_step=rows_per_step(settings, data_processes(arguments)),
         peak_memory_gib=peak_memory_gib(),

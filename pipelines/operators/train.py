@@ -135,8 +135,7 @@ class Training(TaskStep, TrainConfig):
     def check_launch(self) -> None:
         """Raises ``UserError`` for an accelerate configuration that cannot be used for this training."""
         if self.launch.config is not None:
-            packing = bool(getattr(self, "packing", False))
-            check_configuration(self.launch.config, self.trainer, self.precision, packing)
+            check_configuration(self.launch.config, self.trainer, self.precision, self.joins_rows)
 
     def check_processes(self) -> None:
         """Raises ``UserError`` where this machine lacks GPUs or a package for the processes that are asked for."""

@@ -163,11 +163,11 @@ def test_context_parallelism_needs_processes_that_divide() -> None:
 
 
 def test_context_parallelism_is_for_sft_without_packing() -> None:
-    check_configuration("fsdp2_cp", "sft", "auto", packing=False)
-    check_configuration("fsdp2", "dpo", "auto", packing=False)
-    for trainer, packing in (("sft", True), ("dpo", False)):
-        with user_error("rule-broken", "fsdp2_cp", "without packing only"):
-            check_configuration("fsdp2_cp", trainer, "auto", packing)
+    check_configuration("fsdp2_cp", "sft", "auto", joins_rows=False)
+    check_configuration("fsdp2", "dpo", "auto", joins_rows=False)
+    for trainer, joins_rows in (("sft", True), ("dpo", False)):
+        with user_error("rule-broken", "fsdp2_cp", "without packing and share_prefixes only"):
+            check_configuration("fsdp2_cp", trainer, "auto", joins_rows)
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,10 @@ def test_context_parallelism_is_for_sft_without_packing() -> None:
 def test_precision_is_that_of_the_training(mixed: str | bool, precision: str, accepted: bool, tmp_path: Path) -> None:
     config = written(tmp_path, mixed_precision=mixed)
     if accepted:
-        check_configuration(config, "sft", precision, packing=False)
+        check_configuration(config, "sft", precision, joins_rows=False)
     else:
         with user_error("rule-broken", f"mixed_precision '{mixed}'", f"precision: {precision}"):
-            check_configuration(config, "sft", precision, packing=False)
+            check_configuration(config, "sft", precision, joins_rows=False)
 
 
 def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,7 +262,7 @@ def test_attention_that_cannot_be_divided_is_refused() -> None:
     ):
         with user_error("rule-broken", "cp_size", "full attention", given["_attn_implementation"]):
             check_attention(Configuration(**given))
-    with user_error("rule-broken", "without packing only"):
+    with user_error("rule-broken", "without packing and share_prefixes only"):
         check_environment("fp32", divides_sequences=False)
 
 
