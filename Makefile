@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: setup quickstart recipes test test-latest-trl lint types soak bench docs clean
+.PHONY: setup quickstart recipes proof test test-latest-trl lint types soak bench docs clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,9 @@ quickstart: setup
 
 recipes: setup
 	$(BIN)/python benchmarks/recipes.py --whole --preview 3
+
+proof: setup
+	$(BIN)/python benchmarks/proof.py
 
 test: setup lint types
 	$(BIN)/pytest -n auto

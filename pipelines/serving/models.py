@@ -168,8 +168,8 @@ class ModelConfig(Config):
     requests back as the provider wants it; ``budget`` is what the model may cost in a run. ``extra_body`` has
     parameters of a request that ``sampling`` has no name for, and ``headers`` those of HTTP, of which the value
     ``env:NAME`` is read from the environment: a secret never is in a recipe. ``mistakes`` is the rate at which the
-    policy ``expert`` errs; ``thoughts: plan`` has it write its plan before each action. ``context_window``, in tokens, is the most that a request to ``endpoints`` may hold, by
-    which ``agentmill plan`` counts.
+    policy ``expert`` errs; with ``thoughts: plan`` it writes its plan before each action. ``context_window``, in
+    tokens, is the most that a request to ``endpoints`` may hold, by which ``agentmill plan`` counts.
     """
 
     policy: str

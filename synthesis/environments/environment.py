@@ -43,7 +43,7 @@ def refusal(why: str) -> Transition:
 
 
 UNMET = "unmet"
-"""In the evidence of a ``Check``: sentences that do not hold yet, where the family can tell."""
+"""In the evidence of a ``Check``: sentences (without a full stop) that do not hold yet, where the family can tell."""
 
 
 class Check(Record):

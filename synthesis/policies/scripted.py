@@ -123,7 +123,7 @@ def thought_of(environment: Environment) -> str:
     For example "Not yet: the lamp is on. Plan: take key; open door." The environment is left as it was found.
     """
     unmet = environment.check().evidence.get(UNMET)
-    state = f"Not yet: {' '.join(unmet).rstrip('.')}. " if isinstance(unmet, list) and unmet else ""
+    state = f"Not yet: {'; '.join(unmet)}. " if isinstance(unmet, list) and unmet else ""
     return f"{state}Plan: {'; '.join(rest_of_plan(environment))}."
 
 

@@ -103,5 +103,8 @@ def test_a_thought_leaves_the_environment_as_it_was() -> None:
     environment = make(spec)
     environment.reset(task, 0)
     state = environment.state_digest()
+    unmet = environment.check().evidence["unmet"]
+    assert len(unmet) > 1
+    assert thought_of(environment).startswith(f"Not yet: {'; '.join(unmet)}. Plan: ")
     assert thought_of(environment) == thought_of(environment)
     assert environment.state_digest() == state
