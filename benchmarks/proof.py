@@ -2,19 +2,20 @@
 
     python benchmarks/proof.py [--seeds 0 1 2] [--only NAME …] [--development] [--preview N] [--data] [--out FOLDER]
 
-Each recipe compares a treatment with its control, and runs into ``FOLDER/seed-N/NAME``; all start from what ``skill``
-left there. What is finished is not run again. ``FOLDER/proof.json`` and ``FOLDER/proof.md`` have every run that was
-tried. With ``--development`` the seeds are 1000 and up: choices are made on these, and the table says that it is no
-evidence; then the others are run once. ``--preview`` runs everything in small. ``--data`` runs only what needs no
-model, into ``FOLDER-data``, with an expert that errs in the place of every model.
+Each recipe compares a treatment with its control, and runs into ``FOLDER/seed-N/NAME``; most start from what ``skill``
+left there, and ``mixed`` from ``outside``. What is finished is not run again. ``FOLDER/proof.json`` and
+``FOLDER/proof.md`` have every run that was tried. With ``--development`` the seeds are 1000 and up: choices are made on
+these, and the table says that it is no evidence; then the others are run once. ``--preview`` runs everything in small.
+``--data`` runs only what needs no model, into ``FOLDER-data``, with an expert that errs in the place of every model.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ from proof_table import page
 from recipes import STAND_IN
 
 from agentmill.pipelines.recipes.estimate import estimate, shown
-from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.grammar import Recipe, read_recipe
 from agentmill.pipelines.recipes.parts import WHOLE, Part
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.preview import SUFFIX, preview
@@ -34,12 +35,6 @@ from agentmill.schemas.ids import digest
 from agentmill.schemas.records.manifest import write_atomically
 
 RECIPES = Path(__file__).resolve().parents[1] / "configs/proof"
-FIRST = "skill"
-"""The recipe whose tables and model the others start from."""
-
-WRITTEN = f"runs/proof/seed-0/{FIRST}/"
-"""Where the recipes look for these as they are written."""
-
 DEVELOPMENT = 1000
 """The lowest seed on which choices may be made."""
 
@@ -81,16 +76,24 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         return self.out / f"seed-{seed}" / (name + (SUFFIX if self.preview else ""))
 
     def overrides(self, name: str, seed: int) -> list[str]:
-        """What a recipe is changed by: its seed and folder, and where it finds what ``skill`` left."""
-        recipe, there = read_recipe(self.files[name], ()), f"{self.place(FIRST, seed)}/"
+        """What a recipe is changed by: its seed and folder, and where it finds what other recipes left."""
+        recipe = as_written(self.files[name])
         found = [f"seed={seed}", f"run_dir={self.out / f'seed-{seed}' / name}"]
-        found += [f"data.{key}={path.replace(WRITTEN, there)}" for key, path in recipe.data.items()]
+        found += [f"data.{key}={self.moved(path, seed)}" for key, path in recipe.data.items()]
         for key, model in recipe.models.items():
             if self.data and model.policy in SAMPLED:
                 found.append(f"models.{key}={STAND_IN}")
-            elif model.model is not None and WRITTEN in model.model:
-                found.append(f"models.{key}.model={model.model.replace(WRITTEN, there)}")
+            elif model.model is not None:
+                found.append(f"models.{key}.model={self.moved(model.model, seed)}")
         return found
+
+    def moved(self, path: str, seed: int) -> str:
+        """A path within the run of a recipe, as it is written there, in the run under ``seed``; others stay."""
+        for name, file in self.files.items():
+            start = f"{as_written(file).run_dir}/"
+            if path.startswith(start):
+                return f"{self.place(name, seed)}/{path.removeprefix(start)}"
+        return path
 
     def episodes(self, name: str, seed: int) -> str:
         """The most episodes of a run, as ``agentmill plan`` counts them. Raises ``UserError`` as this does."""
@@ -159,10 +162,24 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         return written
 
 
+@functools.cache
+def as_written(file: Path) -> Recipe:
+    """A recipe without overrides."""
+    return read_recipe(file, ())
+
+
+def needs(files: Mapping[str, Path], name: str) -> list[str]:
+    """The recipes from whose runs a recipe takes tables or models."""
+    recipe = as_written(files[name])
+    paths = [*recipe.data.values(), *(model.model or "" for model in recipe.models.values())]
+    starts = {other: f"{as_written(file).run_dir}/" for other, file in files.items()}
+    return [other for other, start in starts.items() if any(path.startswith(start) for path in paths)]
+
+
 def recipe_files() -> dict[str, Path]:
-    """The recipes of the proof by name, first the one that the others start from."""
+    """The recipes of the proof by name, in an order in which they can be run."""
     files = {path.stem: path for path in sorted(RECIPES.glob("*.yaml"))}
-    return {FIRST: files.pop(FIRST), **files}
+    return dict(sorted(files.items(), key=lambda each: bool(needs(files, each[0]))))
 
 
 def study_of(arguments: Sequence[str] | None) -> Study:
@@ -184,7 +201,8 @@ def study_of(arguments: Sequence[str] | None) -> Study:
     if given.preview is not None and given.preview < 2:
         parser.error(f"--preview: expected 2 or more, got {given.preview}")
     out = given.out.with_name(f"{given.out.name}-data") if given.data else given.out
-    chosen = {name: file for name, file in files.items() if name in (FIRST, *given.only)}
+    wanted = {*given.only, *(other for name in given.only for other in needs(files, name))}
+    chosen = {name: file for name, file in files.items() if name in wanted}
     return Study(files=chosen, seeds=seeds, out=out, preview=given.preview, data=given.data)
 
 
@@ -194,14 +212,16 @@ def agentmill(arguments: Sequence[str]) -> int:
 
 
 def run_seed(study: Study, seed: int, program: Program) -> bool:
-    """Run all recipes under one seed; whether all of them are finished."""
-    if not study.run(FIRST, seed, program):
-        others = ", ".join(name for name in study.files if name != FIRST)
-        print(f"seed {seed}: {FIRST} is not finished, so {others} cannot start from it", file=sys.stderr, flush=True)
-        return False
-    # All are run, whatever becomes of the first.
-    ended = [study.run(name, seed, program) for name in study.files if name != FIRST]
-    return all(ended)
+    """Run all recipes under one seed, but for those that need an unfinished one; whether all are finished."""
+    done: dict[str, bool] = {}
+    for name in study.files:
+        missing = [other for other in needs(study.files, name) if not done[other]]
+        if missing:
+            print(
+                f"{name}, seed {seed}: not run, since {', '.join(missing)} is not finished", file=sys.stderr, flush=True
+            )
+        done[name] = not missing and study.run(name, seed, program)
+    return all(done.values())
 
 
 def main(arguments: Sequence[str] | None = None, program: Program = agentmill) -> int:

@@ -41,7 +41,8 @@ class TrainingRecord(Record):
     one). ``packs`` is into how many packs the sequences were put, where they were; ``rows_per_step`` then counts packs.
     ``drift`` is how far the model went from the reference at the end (a reward model: how far its scores are apart, or
     from the values), and ``warnings`` what was warned of (``agentmill.trainers.monitors``).
-    ``stopped`` is why the training ended early.
+    ``stopped`` is why the training ended early. ``trees`` counts the sequences that share prefixes, the trees made of
+    them, and the tokens of both.
     """
 
     identity: JsonObject
@@ -80,11 +81,13 @@ class TrainingRecord(Record):
     cut_contexts: int = 0
     control_rows: int = 0
     stopped: str | None = None
+    trees: dict[str, int] = {}
 
     @property
     def method(self) -> tuple[str, str, str]:
         """Its entry of ``METHODS``."""
-        return METHODS[self.identity["trainer"]]
+        name, examples, accuracy = METHODS[self.identity["trainer"]]
+        return name, f"trees of {examples}" if self.trees else examples, accuracy
 
     @property
     def scores(self) -> bool:

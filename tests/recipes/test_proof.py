@@ -25,7 +25,9 @@ from tests.builders import trajectory, verdict
 from tests.pages import ROOT
 from tests.pipelines.cli.tables import agentmill, write_environments
 
-NAMES = sorted(path.stem for path in (ROOT / "configs/proof").glob("*.yaml"))
+OUTSIDE = ("mixed", "outside")
+"""Recipes on an environment that is not ours, whose tests are in ``test_outside``."""
+NAMES = sorted(path.stem for path in (ROOT / "configs/proof").glob("*.yaml") if path.stem not in OUTSIDE)
 FORKED = [name for name in NAMES if "fork:" in (ROOT / f"configs/proof/{name}.yaml").read_text()]
 BY_STEPS = ("steps_30", "steps_60")
 """The routes that differ by their steps, which is what ``curves`` is about."""
@@ -45,7 +47,7 @@ def proof() -> Iterator[Any]:
 def skilled(proof: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A study under seed 5 with tables as ``skill`` leaves them, of a few rows."""
     study = proof.Study(files=proof.recipe_files(), seeds=[5], out=tmp_path_factory.mktemp("proof"))
-    folder = study.place(proof.FIRST, 5)
+    folder = study.place("skill", 5)
     write_environments(folder)
     seed_table(folder / "demonstrations", [trajectory()])
     seed_table(folder / "demonstrated", [verdict(name="check_outcome")])
@@ -74,6 +76,22 @@ def test_every_recipe_is_short_and_can_be_planned_after_skill(skilled: Any, name
     assert written.run_dir == f"runs/proof/seed-0/{name}"
     changed = [*plan.recipe.data.values(), *(str(model.model) for model in plan.recipe.models.values())]
     assert not any("seed-0" in path for path in changed)
+
+
+def test_recipes_are_run_after_those_that_they_need(proof: Any, tmp_path: Path) -> None:
+    files = proof.recipe_files()
+    assert list(files)[:2] == ["outside", "skill"]
+    assert {name: proof.needs(files, name) for name in ("outside", "skill", "mixed", "rounds")} == {
+        "outside": [],
+        "skill": [],
+        "mixed": ["outside"],
+        "rounds": ["skill"],
+    }
+    study = proof.study_of(["--only", "mixed", "--out", str(tmp_path), "--preview", "3"])
+    assert list(study.files) == ["outside", "mixed"]
+    overrides = study.overrides("mixed", 2)
+    assert f"data.levels={tmp_path}/seed-2/outside-preview/levels" in overrides
+    assert "data.household=runs/simulated_household/trajectories" in overrides
 
 
 @pytest.mark.parametrize("name", FORKED)
@@ -262,7 +280,7 @@ def test_nothing_is_run_after_a_skill_that_did_not_end(
         (0, "skill", False),
         (1, "skill", False),
     ]
-    assert "seed 0: skill is not finished, so wording cannot start from it" in capsys.readouterr().err
+    assert "wording, seed 0: not run, since skill is not finished" in capsys.readouterr().err
 
 
 def test_a_recipe_that_cannot_be_planned_says_why(
