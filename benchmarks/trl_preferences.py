@@ -24,6 +24,7 @@ from agentmill.schemas.config import read_yaml, validate
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message, PreferenceRow, UnpairedRow
 from agentmill.schemas.tables import Table
+from agentmill.trainers.adapters import ModelFiles
 from agentmill.trainers.batching import row_order
 from agentmill.trainers.command import DpoSettings, KtoSettings
 from agentmill.trainers.data import EncodedRow, TrainingRows, read_rows
@@ -59,9 +60,9 @@ def conversations(rows: list[Row]) -> list[list[Message]]:
 def method_of(settings: Any, rows: TrainingRows, start: TrainingSetup) -> Method:
     """What our trainer would be made with."""
     if isinstance(settings, DpoSettings):
-        return dpo_method(settings, rows, start.base, start.tokenizer.pad_token_id or 0)
+        return dpo_method(settings, rows, ModelFiles(start.base), start.tokenizer.pad_token_id or 0)
     collator = UnpairedCollator(start.tokenizer.pad_token_id or 0, start.max_length)
-    return kto_method(settings, rows, start.base, collator)
+    return kto_method(settings, rows, ModelFiles(start.base), collator)
 
 
 def main(kind: str, config: Path, output: Path) -> None:

@@ -145,6 +145,7 @@ class ErrorCode(StrEnum):
         "base-model-unknown",
         "It is not known which model, or which on the Hub, an adapter belongs to.",
     )
+    LORA_DIFFERS = "lora-differs", "A training is to go on from an adapter with other matrices than it has."
     BASE_MODEL_DIFFERS = "base-model-differs", "An adapter was trained on another revision of its model."
     TEMPLATE_TOO_COSTLY = "template-too-costly", "A chat template takes too much time or memory, or ends its process."
     TEMPLATES_DIFFER = "templates-differ", "An adapter would be trained and served with different chat templates."
@@ -172,8 +173,8 @@ class ErrorCode(StrEnum):
     # the Hugging Face Hub and publishing
     HUB_ADDRESS_MALFORMED = "hub-address-malformed", "A text is no address on the Hub."
     HUB_REPO_MISSING = "hub-repo-missing", "A repository is not on the Hub, or may not be seen."
-    HUB_REVISION_MISSING = "hub-revision-missing", "A data set has no such revision."
-    HUB_GATED = "hub-gated", "A data set is gated."
+    HUB_REVISION_MISSING = "hub-revision-missing", "A repository has no such revision."
+    HUB_GATED = "hub-gated", "A repository is gated."
     HUB_UNREACHABLE = "hub-unreachable", "The Hub cannot be reached, or HF_HUB_OFFLINE is set."
     HUB_REFUSES = "hub-refuses", "The Hub refuses a request."
     HUB_DATA_UNREADABLE = "hub-data-unreadable", "The files of a data set on the Hub cannot be read."

@@ -21,8 +21,8 @@ _ACCESS = "if it is private or gated, ask for access on its page and log in with
 
 
 @contextmanager
-def hub_errors(address: str) -> Iterator[None]:
-    """Raises ``UserError`` for what the Hub, or the way to it, says of ``address``."""
+def hub_errors(address: str, kind: str = "data set") -> Iterator[None]:
+    """Raises ``UserError`` for what the Hub, or the way to it, says of ``address``, a repository of this ``kind``."""
     # Imported when it is needed: the Hub's client takes time to load, and most commands read local tables.
     import httpx2
     from huggingface_hub import errors
@@ -36,7 +36,7 @@ def hub_errors(address: str) -> Iterator[None]:
         raise UserError(f"{address} is gated; {_ACCESS}", ErrorCode.HUB_GATED) from None
     except errors.RepositoryNotFoundError:
         raise UserError(
-            f"there is no data set {address} on the Hub, or it is not to be seen; {_ACCESS}", ErrorCode.HUB_REPO_MISSING
+            f"there is no {kind} {address} on the Hub, or it is not to be seen; {_ACCESS}", ErrorCode.HUB_REPO_MISSING
         ) from None
     except errors.RevisionNotFoundError:
         raise UserError(
@@ -48,6 +48,13 @@ def hub_errors(address: str) -> Iterator[None]:
             f"{address} cannot be read while HF_HUB_OFFLINE is set; unset it, or name local files",
             ErrorCode.HUB_UNREACHABLE,
         ) from None
+    # What the Hub's client makes of a request for a file that fails while others come.
+    except errors.LocalEntryNotFoundError as error:
+        reason = _first_line(error.__cause__ or error)
+        raise UserError(
+            f"{address}: the download broke off ({reason}); run the same command again, it goes on",
+            ErrorCode.HUB_REFUSES,
+        ) from error
     except errors.HFValidationError as error:
         raise UserError(f"{address}: {_first_line(error)}", ErrorCode.HUB_ADDRESS_MALFORMED) from None
     except errors.HfHubHTTPError as error:
@@ -64,7 +71,7 @@ def hub_errors(address: str) -> Iterator[None]:
         raise UserError(f"{address}: {_first_line(error)}", ErrorCode.HUB_DATA_UNREADABLE) from error
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
@@ -74,7 +81,7 @@ _ADDRESS = re.compile(
     r"hf://(?:datasets/)?(?P<repo>(?!datasets/)[\w.-]+/[\w.-]+)"
     r"(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?"
 )
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+COMMIT = re.compile(r"[0-9a-f]{40}")
 TABLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*")
 """What a table may be called in a data set; what is called so is in it, and is no pattern."""
 
@@ -95,7 +102,7 @@ class Address(NamedTuple):
     @property
     def pinned(self) -> bool:
         """Whether its revision is a commit."""
-        return self.revision is not None and _COMMIT.fullmatch(self.revision) is not None
+        return self.revision is not None and COMMIT.fullmatch(self.revision) is not None
 
 
 def is_address(text: str) -> bool:

@@ -17,6 +17,9 @@ from agentmill.schemas.templates.process import check_size, read_template
 TRAINING_RECORD = "training.json"
 """In the folder of a model that we tuned: how it was trained, with the time that it took."""
 
+ADAPTER_CONFIG = "adapter_config.json"
+"""In the folder of an adapter, in PEFT's form."""
+
 CONFIG_BYTES = 2**26
 """Of a model's configuration files; a large vocabulary of added tokens takes a few million."""
 
@@ -38,6 +41,23 @@ def context_length(folder: Path) -> int | None:
     # Multimodal models have their settings for text in a part of their own.
     value = config.get("max_position_embeddings", config.get("text_config", {}).get("max_position_embeddings"))
     return value if isinstance(value, int) else None
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether ``folder`` holds an adapter, and no whole model."""
+    return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
+
+
+def adapter_base(folder: Path) -> str | None:
+    """What the files in ``folder``, ours or those of PEFT, call the model that the adapter belongs to.
+
+    Raises as ``read_json``.
+    """
+    ours = read_json(folder / TRAINING_RECORD)
+    # An adapter that was itself trained on from another one has both.
+    named = ours.get("base_model") or ours.get("settings", {}).get("model")
+    name = named or read_json(folder / ADAPTER_CONFIG).get("base_model_name_or_path")
+    return str(name) if name else None
 
 
 def is_reward_model(folder: Path) -> bool:

@@ -39,6 +39,8 @@ class FakeHub:
         """How many more times it sends a file, or a range of one, before it refuses to."""
         self.requests: list[str] = []
         self.sent_bytes = 0
+        self.cut_after: int | None = None
+        """After how many bytes it breaks off the next file that is longer."""
         self.private: set[str] = set()
         self.titles: dict[tuple[str, str], str] = {}
         """Of the files of a repository, by path, what was said when they were written last."""
@@ -97,6 +99,8 @@ class Answer(BaseHTTPRequestHandler):
         self.fake.requests.append(f"{self.command} {self.path}")
         path = unquote(urlsplit(self.path).path)
         parts = path.removeprefix("/api").strip("/").split("/")
+        # The files of models are found without a word for their kind.
+        parts = ["models", *parts] if parts[2:3] == ["resolve"] else parts
         repo = "/".join(parts[1:3])
         if parts[0] not in ("datasets", "models") or repo not in self.fake.branches:
             self._refuse(401, "RepoNotFound")
@@ -107,7 +111,7 @@ class Answer(BaseHTTPRequestHandler):
         if files is None:
             self._refuse(404, "RevisionNotFound")
         elif what == "revision":
-            siblings = [{"rfilename": name} for name in files]
+            siblings = [{"rfilename": name, "size": len(data)} for name, data in files.items()]
             private = repo in self.fake.private
             self._say({"id": repo, "sha": commit, "private": private, "tags": [], "downloads": 0, "siblings": siblings})
         elif what == "tree":
@@ -158,6 +162,12 @@ class Answer(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
+        cut = self.fake.cut_after
+        if self.command == "GET" and cut is not None and len(data) > cut and "ETag" in headers:
+            self.fake.cut_after = None
+            self.wfile.write(data[:cut])
+            self.close_connection = True
+            return
         if self.command != "HEAD":
             self.fake.sent_bytes += len(data)
             self.wfile.write(data)
@@ -166,6 +176,11 @@ class Answer(BaseHTTPRequestHandler):
 def files_of(folder: Path, name: str) -> Files:
     """The files of a table, by their path in a data set that holds it as ``name``."""
     return {f"{name}/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def model_files(folder: Path, **more: bytes) -> Files:
+    """The files of a model or an adapter, as a repository holds them, and ``more``."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} | more
 
 
 def direct(patch: pytest.MonkeyPatch, address: str, home: Path) -> None:

@@ -21,6 +21,8 @@ from agentmill.schemas.config import override, read_yaml, validate
 from agentmill.schemas.errors import CODE_FILE, UserError, is_interrupt, printable
 from agentmill.schemas.training import DpoConfig, KtoConfig, Positive, RewardConfig, SftConfig, TrainConfig
 
+MODEL_NAMES = "a folder, `bundled:NAME`, or on the Hub `ORG/NAME[@REVISION]`"
+
 
 class TrainSettings(TrainConfig):
     """Settings of every trainer: the tables and models that a recipe's step knows by name are folders here."""
@@ -29,7 +31,7 @@ class TrainSettings(TrainConfig):
     validation_rows: str | None = Field(
         None, description="Folder of a table of rows to validate on and not train on; `null`: see `validation`."
     )
-    model: str = Field(description="Folder of the transformers model to start from, or `bundled:NAME`.")
+    model: str = Field(description=f"The model to start from, or a LoRA adapter: {MODEL_NAMES}.")
     output: str = Field(description="Folder to write the tuned model to; it appears when training is complete.")
     recipe: str | None = Field(None, description="Name of the recipe this is a step of, for the model card.")
     resume: bool = Field(True, description="Continue from the checkpoints of the same training; false: start over.")
@@ -40,7 +42,7 @@ class PreferenceSettings(TrainSettings):
     """Settings of trainers that keep a model close to a reference."""
 
     reference: str | None = Field(
-        None, description="Folder of the model to stay close to, or `bundled:NAME`; `null`: the one to start from."
+        None, description=f"The model to stay close to: {MODEL_NAMES}; `null`: the one to start from."
     )
 
 
@@ -61,6 +63,10 @@ class RewardSettings(RewardConfig, TrainSettings):
 
 
 S = TypeVar("S", bound=TrainSettings)
+
+OFFLINE = "HF_HUB_OFFLINE"
+GIVEN_OFFLINE = os.environ.get(OFFLINE)
+"""What the user has set, before ``prepare_environment`` does."""
 
 INTERRUPTED = "interrupted; the same command continues from the last checkpoint"
 
@@ -109,7 +115,7 @@ def read_settings(settings_type: type[S], name: str, argv: Sequence[str] | None)
 
 def prepare_environment() -> None:
     """Work offline with one GPU for each process, as the libraries read it from the environment."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault(OFFLINE, "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     # The tokenizers library warns when a process forks after its threads have run.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

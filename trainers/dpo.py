@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from agentmill.trainers.command import DpoSettings, check_command_line, exit_process, run_trainer
@@ -25,17 +24,17 @@ from trl.trainer.dpo_trainer import DPOTrainer
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.rows import PreferenceRow
+from agentmill.trainers.adapters import ModelFiles, starting_point
 from agentmill.trainers.data import TrainingRows, open_rows, read_rows, report_rows
-from agentmill.trainers.model_io import model_folder
 from agentmill.trainers.preference_data import Pair, encode_pair
 from agentmill.trainers.reference_kl import (
     MEASURED,
     RecordedOutputs,
     ReferenceTrainer,
+    is_within,
     preference_batch,
-    reference_folder,
+    reference_files,
     select_rows,
     weighted_pair_loss,
 )
@@ -54,10 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(settings: DpoSettings) -> None:
     """Write the model folder ``settings.output``. Raises ``UserError`` before the first step, where it can."""
     table = open_rows(settings.rows, PreferenceRow, "trajectory_pairs or step_pairs")
-    base = model_folder(settings.model)
-    reference = reference_folder(settings.reference, base)
-    revision = model_revision(reference)
-    setup = set_up_training("dpo", settings, table, base, reference_revision=revision)
+    settings, start = starting_point(settings)
+    reference = reference_files(settings, start)
+    setup = set_up_training("dpo", settings, table, *start, reference_revision=reference.revision)
     if setup is None:
         return
 
@@ -65,9 +63,8 @@ def train(settings: DpoSettings) -> None:
     rows = read_rows(setup, settings, encode, Pair)
     check_weights(settings, rows)
     report_rows(rows, "pairs")
-    # With an adapter the reference is the model with the adapter off, where that is what it starts from.
-    adapter_off = settings.lora is not None and revision == setup.work.identity["base_revision"]
-    method = dpo_method(settings, rows, None if adapter_off else reference, setup.tokenizer.pad_token_id or 0)
+    separate = None if is_within(setup, settings) else reference
+    method = dpo_method(settings, rows, separate, setup.tokenizer.pad_token_id or 0)
     train_model(settings, setup, rows, method)
 
 
@@ -157,8 +154,8 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
         return dataset
 
 
-def dpo_method(settings: DpoSettings, rows: TrainingRows, reference: Path | None, pad_token_id: int) -> Method:
-    """Direct preference optimization on pairs; ``reference`` is ``None`` where it is the model under its adapter."""
+def dpo_method(settings: DpoSettings, rows: TrainingRows, reference: ModelFiles | None, pad_token_id: int) -> Method:
+    """Direct preference optimization on pairs; ``reference`` is ``None`` where it is within the trained model."""
     return Method(
         trainer=MaskedDPOTrainer,
         config=DPOConfig,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from agentmill.trainers.command import KtoSettings, check_command_line, exit_process, run_trainer, say
@@ -26,17 +25,17 @@ from trl.trainer.kto_trainer import KTOTrainer
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.rows import UnpairedRow
+from agentmill.trainers.adapters import ModelFiles, starting_point
 from agentmill.trainers.data import TrainingRows, open_rows, read_rows, report_rows
-from agentmill.trainers.model_io import model_folder
 from agentmill.trainers.preference_data import Labelled, encode_labelled
 from agentmill.trainers.reference_kl import (
     MEASURED,
     RecordedOutputs,
     ReferenceTrainer,
+    is_within,
     preference_batch,
-    reference_folder,
+    reference_files,
     select_rows,
 )
 from agentmill.trainers.run_dir import set_up_training
@@ -51,10 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(settings: KtoSettings) -> None:
     """Write the model folder ``settings.output``. Raises ``UserError`` before the first step, where it can."""
     table = open_rows(settings.rows, UnpairedRow, "unpaired")
-    base = model_folder(settings.model)
-    reference = reference_folder(settings.reference, base)
-    revision = model_revision(reference)
-    setup = set_up_training("kto", settings, table, base, reference_revision=revision)
+    settings, start = starting_point(settings)
+    reference = reference_files(settings, start)
+    setup = set_up_training("kto", settings, table, *start, reference_revision=reference.revision)
     if setup is None:
         return
 
@@ -63,10 +61,9 @@ def train(settings: KtoSettings) -> None:
     check_labels(settings, rows)
     report_rows(rows, "rows")
     report_balance(settings, rows)
-    # With an adapter the reference is the model with the adapter off, where that is what it starts from.
-    adapter_off = settings.lora is not None and revision == setup.work.identity["base_revision"]
+    separate = None if is_within(setup, settings) else reference
     collator = UnpairedCollator(setup.tokenizer.pad_token_id or 0, setup.max_length)
-    train_model(settings, setup, rows, kto_method(settings, rows, None if adapter_off else reference, collator))
+    train_model(settings, setup, rows, kto_method(settings, rows, separate, collator))
 
 
 def check_labels(settings: KtoSettings, rows: TrainingRows) -> None:
@@ -221,8 +218,10 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
         return dataset
 
 
-def kto_method(settings: KtoSettings, rows: TrainingRows, reference: Path | None, collator: UnpairedCollator) -> Method:
-    """Kahneman-Tversky optimization; ``reference`` is ``None`` where it is the model under its adapter."""
+def kto_method(
+    settings: KtoSettings, rows: TrainingRows, reference: ModelFiles | None, collator: UnpairedCollator
+) -> Method:
+    """Kahneman-Tversky optimization; ``reference`` is ``None`` where it is within the trained model."""
     return Method(
         trainer=MaskedKTOTrainer,
         config=KTOConfig,

@@ -11,22 +11,19 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from agentmill.trainers.command import exit_code_of, prepare_environment, say
 
 if __name__ == "__main__":
     prepare_environment()
 
-import msgspec
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.models import model_revision
-from agentmill.schemas.records.record import JsonObject
-from agentmill.trainers.model_io import load_errors, load_merged, model_folder, save_whole
+from agentmill.trainers.adapters import adapter_folder, adapter_task, base_of
+from agentmill.trainers.model_io import load_errors, load_merged, save_whole
 from agentmill.trainers.run_dir import RECORD, space_errors
 
 PEFT, WHOLE = "library_name: peft", "library_name: transformers"
@@ -38,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m agentmill.trainers.merge", description="A whole model out of an adapter."
     )
-    parser.add_argument("adapter", type=Path, help="folder of the adapter")
+    parser.add_argument("adapter", type=Path, help="folder of the adapter, or ORG/NAME[@REVISION] on the Hub")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
     parser.add_argument("--base", help="the model it was trained on; by default the one in its training.json")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code that the model's folder brings")
@@ -53,7 +50,8 @@ def merge(adapter: Path, output: Path, base: str | None, trusted: bool = False) 
 
     Raises ``UserError`` if there is no adapter, its base is not the one, a file is damaged, or ``output`` exists.
     """
-    task = task_of(adapter)
+    adapter = adapter_folder(str(adapter)) or adapter
+    task = adapter_task(adapter)
     folder = base_of(adapter, base)
     if output.exists():
         raise UserError(f"{output} exists already; choose another --out", ErrorCode.OUTPUT_EXISTS)
@@ -76,37 +74,6 @@ def merge(adapter: Path, output: Path, base: str | None, trusted: bool = False) 
             (made / "README.md").write_text(card.replace(PEFT, WHOLE, 1), encoding="utf-8")
         made.rename(output)
     say(f"the model is in {output}")
-
-
-def task_of(adapter: Path) -> Any:
-    """What the adapter's model is for. Raises ``UserError`` if there is no adapter."""
-    config = adapter / "adapter_config.json"
-    if not config.is_file():
-        raise UserError(
-            f"{adapter} holds no adapter_config.json; expected the folder of a LoRA adapter", ErrorCode.NOT_AN_ADAPTER
-        )
-    with load_errors(adapter):
-        return msgspec.json.decode(config.read_bytes()).get("task_type") or "CAUSAL_LM"
-
-
-def base_of(adapter: Path, base: str | None) -> Path:
-    """The folder of the model that the adapter was trained on. Raises ``UserError`` if it is not known, or another."""
-    path = adapter / RECORD
-    with load_errors(adapter):
-        record = msgspec.json.decode(path.read_bytes(), type=JsonObject) if path.is_file() else {}
-    if base is None and not record:
-        raise UserError(
-            f"{adapter} has no {RECORD} with the model that it was trained on; give the model with --base",
-            ErrorCode.BASE_MODEL_UNKNOWN,
-        )
-    folder = model_folder(base or record["settings"]["model"], scores=True)
-    revision, wanted = model_revision(folder), record.get("base_revision")
-    if wanted not in (None, revision):
-        raise UserError(
-            f"{folder} has the revision {revision}, and the adapter was trained on {wanted}; give --base",
-            ErrorCode.BASE_MODEL_DIFFERS,
-        )
-    return folder
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.model_hub import hub_model
 from agentmill.schemas.records.manifest import Counts, Manifest
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.trainers.monitors import FAR, curve_warnings, drift, mean_of
@@ -60,8 +61,9 @@ class TrainingRecord(Record):
     one). ``packs`` is into how many packs the sequences were put, where they were; ``rows_per_step`` then counts packs.
     ``drift`` is how far the model went from the reference at the end (a reward model: how far its scores are apart, or
     from the values), and ``warnings`` what was warned of (``agentmill.trainers.monitors``).
-    ``stopped`` is why the training ended early. ``trees`` counts the sequences that share prefixes, the trees made of
-    them, and the tokens of both. ``validation`` is there if rows were set aside.
+    ``stopped`` is why the training ended early. ``base_model`` is the model of the adapter that was trained on, and
+    ``revisions`` are the commits of models on the Hub, by what the command called them. ``trees`` counts the sequences
+    that share prefixes, the trees made of them, and the tokens of both. ``validation`` is there if rows were set aside.
     """
 
     identity: JsonObject
@@ -99,6 +101,8 @@ class TrainingRecord(Record):
     packs: int | None = None
     cut_contexts: int = 0
     control_rows: int = 0
+    base_model: str | None = None
+    revisions: dict[str, str] = {}
     stopped: str | None = None
     trees: dict[str, int] = {}
     validation: ValidationRecord | None = None
@@ -163,7 +167,7 @@ def model_card(record: TrainingRecord, manifest: Manifest) -> str:
 
 # {PurePath(settings["output"]).name}
 
-{record.method[0]} of `{PurePath(settings["model"]).name}`, revision `{record.base_revision}`,
+{record.method[0]} of {start_name(record)},
 {reference_name(record)}with TRL, made by agentmill{recipe}.
 
 {data_section(record, manifest)}
@@ -173,13 +177,27 @@ The loss curve is in `training.json`.
 """
 
 
+def start_name(record: TrainingRecord) -> str:
+    """What was trained: a model, or an adapter of one."""
+    name = shown_name(record.settings["model"])
+    if record.base_model is None:
+        return f"`{name}`, revision `{record.base_revision}`"
+    adapter = f"the adapter `{name}`, revision `{record.identity['adapter_revision']}`"
+    return f"{adapter}, of `{shown_name(record.base_model)}`, revision `{record.base_revision}`"
+
+
+def shown_name(model: str) -> str:
+    """A model without the folders it lies in; one on the Hub with its commit."""
+    return PurePath(model).name if hub_model(model) is None else model
+
+
 def reference_name(record: TrainingRecord) -> str:
     """What the model was kept close to, where it was."""
     revision = record.identity.get("reference_revision")
     if revision is None:
         return ""
     name = record.settings["reference"] or record.settings["model"]
-    return f"against the reference `{PurePath(name).name}`, revision `{revision}`,\n"
+    return f"against the reference `{shown_name(name)}`, revision `{revision}`,\n"
 
 
 def data_section(record: TrainingRecord, manifest: Manifest) -> str:

@@ -20,24 +20,27 @@ from trl.trainer.reward_trainer import suppress_seqcls_warning
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-from agentmill.schemas.models import BUNDLED, is_reward_model
+from agentmill.schemas.model_hub import hub_model
+from agentmill.schemas.models import BUNDLED, is_adapter, is_reward_model
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.process import check_size
 from agentmill.schemas.training import TRAINING_TEMPLATE, LoraConfig, template_text
 from agentmill.trainers.bundled import bundled_model
 from agentmill.trainers.chat_template import training_template
+from agentmill.trainers.hub_models import hub_folder
 
 PREFIX = "bundled:"
 
 
 def model_folder(model: str, scores: bool = False) -> Path:
-    """The folder that ``model`` names: ``bundled:NAME`` or a path.
+    """The folder that ``model`` names: ``bundled:NAME``, on the Hub ``ORG/NAME[@REVISION]``, or a path.
 
     Raises ``UserError`` where it holds no model, or a reward model where none is asked for (``scores``).
     """
     if model.startswith(PREFIX):
         return bundled_model(model.removeprefix(PREFIX))
-    folder = Path(model).expanduser()
+    hub = hub_model(model)
+    folder = Path(model).expanduser() if hub is None else hub_folder(hub)
     if (folder / "config.json").is_file():
         if not scores and is_reward_model(folder):
             raise UserError(
@@ -45,16 +48,17 @@ def model_folder(model: str, scores: bool = False) -> Path:
                 ErrorCode.MODEL_OF_WRONG_KIND,
             )
         return folder
-    if (folder / "adapter_config.json").is_file():
+    if is_adapter(folder):
         raise UserError(
-            f"{model} holds a LoRA adapter, no model; make it one to start from it:"
+            f"{model} holds a LoRA adapter, no model; make it one:"
             f" agentmill merge {model} --out {model.rstrip('/')}-merged",
             ErrorCode.MODEL_OF_WRONG_KIND,
         )
     wrong = "holds no config.json" if folder.is_dir() else "does not exist"
     hint = f" Did you mean {PREFIX}{model}?" if model in BUNDLED else ""
     raise UserError(
-        f"the model folder {model} {wrong}; expected a transformers model folder or {PREFIX}NAME.{hint}",
+        f"the model folder {model} {wrong}; expected a transformers model folder, {PREFIX}NAME or"
+        f" ORG/NAME[@REVISION] on the Hub.{hint}",
         ErrorCode.MODEL_MISSING,
     )
 
@@ -215,9 +219,7 @@ def load_model(
 
 def check_lora_targets(model: Any, lora: LoraConfig | None) -> None:
     """Raises ``UserError`` for a layer in ``lora.target_modules`` that the model does not have."""
-    head = model.get_output_embeddings()
-    layers = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
-    layers -= {SCORE, *(name for name, layer in model.named_modules() if layer is head)}
+    layers = linear_layers(model)
     # PEFT refuses only a list of which nothing matches; a misspelt name among right ones would be ignored.
     for target in lora.target_modules if lora and not isinstance(lora.target_modules, str) else ():
         if target not in layers:
@@ -226,6 +228,13 @@ def check_lora_targets(model: Any, lora: LoraConfig | None) -> None:
                 f"lora.target_modules: no layer {target!r}; known: {known}.{near_match(target, layers)}",
                 ErrorCode.UNKNOWN_NAME,
             )
+
+
+def linear_layers(model: Any) -> set[str]:
+    """The names of the layers that ``all-linear`` means: every linear one but the output head."""
+    head = model.get_output_embeddings()
+    layers = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
+    return layers - {SCORE, *(name for name, layer in model.named_modules() if layer is head)}
 
 
 def lora_config(lora: LoraConfig | None, task: Task) -> peft.LoraConfig | None:

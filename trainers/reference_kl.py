@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 import torch
@@ -13,12 +13,18 @@ from trl.trainer.utils import FusedCausalLMOutput
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
+from agentmill.trainers.adapters import ModelFiles, model_files
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, pad
-from agentmill.trainers.model_io import load_errors, model_folder
+from agentmill.trainers.command import PreferenceSettings, TrainSettings
+from agentmill.trainers.model_io import load_errors
+from agentmill.trainers.run_dir import TrainingSetup
 from agentmill.trainers.tokenization import IGNORED
 
 SIDES = ("chosen", "rejected")
+
+TRL_REFERENCE = "ref"
+"""What TRL calls its copy of an adapter that is trained on, which is the reference."""
 
 MEASURED = (
     "accuracy",
@@ -56,6 +62,20 @@ class ReferenceTrainer(BaseTrainer):
         "entropy",
         *(f"{side}_{what}" for side in SIDES for what in ("rows", "tokens", "logp", "moved")),
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, layer in cast(torch.nn.Module, self.model).named_modules():
+            # The model is in training mode when TRL asks its reference, which must not vary.
+            if name.endswith(f"lora_dropout.{TRL_REFERENCE}") and isinstance(layer, torch.nn.Dropout):
+                layer.p = 0.0
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Also load the adapter that learns: beside a second one, TRL's copy, transformers loads that one alone."""
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        loaded = self.accelerator.unwrap_model(self.model if model is None else model)
+        if TRL_REFERENCE in getattr(loaded, "peft_config", {}):
+            loaded.load_adapter(resume_from_checkpoint, loaded.active_adapter, is_trainable=True)
 
     def forward_masked(self, model: Any, batch: dict[str, torch.Tensor]) -> Any:
         """The outputs of ``model`` for the tokens with loss, in the form of TRL's fused head."""
@@ -140,17 +160,31 @@ def preference_batch(
     }
 
 
-def reference_folder(reference: str | None, base: Path) -> Path:
-    """The folder of the reference model. Raises ``UserError`` where it cannot score the tokens of ``base``."""
-    folder = base if reference is None else model_folder(reference)
+def reference_files(settings: PreferenceSettings, start: ModelFiles) -> ModelFiles:
+    """The folders of the reference model, by default what the training starts from, adapter included.
+
+    Raises ``UserError`` where it cannot score the tokens of that.
+    """
+    reference = settings.reference
+    files = start if reference is None else model_files(reference, settings)
     # With another tokenizer the ids would mean other texts, and the log-probabilities could not be compared.
-    if folder != base and vocabulary(folder) != vocabulary(base):
+    if files.base != start.base and vocabulary(files.base) != vocabulary(start.base):
         raise UserError(
-            f"the reference {reference} has another tokenizer than the model {base};"
+            f"the reference {reference} has another tokenizer than the model {start.base};"
             " expected the model itself, or one that comes from it or that it comes from",
             ErrorCode.TOKENIZERS_DIFFER,
         )
-    return folder
+    return files
+
+
+def is_within(setup: TrainingSetup, settings: TrainSettings) -> bool:
+    """Whether the trained model holds its reference, which is then not loaded beside it.
+
+    With a new adapter that is the model with the adapter off; where an adapter is trained on, TRL keeps a copy of it.
+    """
+    identity = setup.work.identity
+    start = "+".join(identity[name] for name in ("base_revision", "adapter_revision") if name in identity)
+    return settings.lora is not None and identity["reference_revision"] == start
 
 
 def vocabulary(folder: Path) -> list[Any]:

@@ -28,10 +28,11 @@ from trl.trainer.reward_trainer import RewardTrainer
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import PreferenceRow, ScorerRow
+from agentmill.trainers.adapters import starting_point
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, pad
 from agentmill.trainers.data import TrainingRows, open_rows, read_rows, report_rows
-from agentmill.trainers.model_io import ensure_padding_token, model_folder
+from agentmill.trainers.model_io import ensure_padding_token
 from agentmill.trainers.preference_data import Comparison, Valued, encode_comparison, encode_valued
 from agentmill.trainers.reference_kl import RecordedOutputs, weighted_pair_loss
 from agentmill.trainers.run_dir import set_up_training
@@ -52,7 +53,8 @@ def train(settings: RewardSettings) -> None:
     pairs = table.record_type is PreferenceRow
     # Before the tokenizer is loaded and the rows are read, which may take minutes.
     check_settings(settings, pairs)
-    setup = set_up_training("reward", settings, table, model_folder(settings.model, scores=True))
+    settings, start = starting_point(settings, scores=True)
+    setup = set_up_training("reward", settings, table, *start)
     if setup is None:
         return
     ensure_padding_token(setup.tokenizer, setup.base)

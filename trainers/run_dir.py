@@ -29,6 +29,7 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Table, remove
 from agentmill.schemas.training import IDENTITY, is_training, template_identity
 from agentmill.trainers.command import TrainSettings, prepare_environment, say
+from agentmill.trainers.hub_models import remove_revisions
 from agentmill.trainers.launch import sharding
 from agentmill.trainers.model_io import load_errors, load_tokenizer
 from agentmill.trainers.trl_config import check_trl_fields
@@ -50,7 +51,10 @@ TOKEN_SETTINGS = ("chat_template", "control_tokens", "long_rows", "margin", "sha
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """Where a training begins; ``max_length`` is that of the settings or the model's own, in tokens."""
+    """Where a training begins; ``max_length`` is that of the settings or the model's own, in tokens.
+
+    With an ``adapter`` of ``base`` its matrices are trained on.
+    """
 
     table: Table
     base: Path
@@ -58,23 +62,26 @@ class TrainingSetup:
     tokenizer: Any
     max_length: int
     validation: ValidationSource | None = None
+    adapter: Path | None = None
 
     @property
     def token_identity(self) -> JsonObject:
         """What decides how the rows are as tokens."""
         settings = self.work.identity.get("settings", {})
         used = {name: settings[name] for name in TOKEN_SETTINGS if name in settings}
-        known = {name: self.work.identity.get(name) for name in ("trainer", "rows_digest", "base_revision")}
+        # An adapter may have another chat template than its model.
+        adapter = ("adapter_revision",) if self.adapter is not None else ()
+        known = {name: self.work.identity.get(name) for name in ("trainer", "rows_digest", "base_revision", *adapter)}
         return {**known, "settings": used, "max_length": self.max_length}
 
 
 def set_up_training(
-    trainer: str, settings: TrainSettings, table: Table, base: Path, **revisions: str
+    trainer: str, settings: TrainSettings, table: Table, base: Path, adapter: Path | None = None, **revisions: str
 ) -> TrainingSetup | None:
     """The start of a training, ``None`` if its model is there already; ``revisions`` of other models than ``base``.
 
     Raises ``UserError`` where the output or the checkpoints are those of another training, or the tokenizer of
-    ``base`` cannot serve.
+    ``base``, or of the ``adapter`` where it has one, cannot serve.
     """
     # Also for callers that did not come by the command line.
     prepare_environment()
@@ -93,6 +100,7 @@ def set_up_training(
         | {"chat_template": template_identity(settings.chat_template)},
         "rows_digest": table.digest,
         "base_revision": model_revision(base),
+        **({"adapter_revision": model_revision(adapter)} if adapter is not None else {}),
         **revisions,
         # The order of the rows depends on how many rows make a batch over all processes.
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
@@ -108,13 +116,14 @@ def set_up_training(
     with load_errors(base):
         # A configuration need not say how long the context of its model is.
         max_length = min(settings.max_length, context_length(base) or settings.max_length)
-    tokenizer = load_tokenizer(base, settings.chat_template, settings.trust_remote_code)
+    source = base if adapter is None or not (adapter / "tokenizer_config.json").is_file() else adapter
+    tokenizer = load_tokenizer(source, settings.chat_template, settings.trust_remote_code)
     validation = None
     if validated_on is not None and (config := settings.validates) is not None:
         validation = choose_validation(config, settings.seed, table, validated_on)
         if validation.shared_tasks:
             say(f"warning: {validation.shared_tasks} tasks of the validation rows have rows that are trained on")
-    return TrainingSetup(table, base, work, tokenizer, max_length, validation)
+    return TrainingSetup(table, base, work, tokenizer, max_length, validation, adapter)
 
 
 MARK = "complete"
@@ -203,6 +212,8 @@ class WorkFolder:
         self.model.rename(self.output)
         shutil.rmtree(self.folder)
         shutil.rmtree(self.tokens, ignore_errors=True)
+        # They are in the record now.
+        remove_revisions(self.output)
 
     def _compare(self, found: JsonObject, where: Path) -> None:
         # Trainings from before it was recorded have no `sharding`, and stay the same training.

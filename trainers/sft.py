@@ -24,11 +24,11 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from agentmill.schemas.records.rows import SftRow
+from agentmill.trainers.adapters import starting_point
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, best_fit, check_rows_stay_apart, cut_windows, join, pad
 from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
 from agentmill.trainers.launch import context_parallel_size, pieces_of_sequence
-from agentmill.trainers.model_io import model_folder
 from agentmill.trainers.prefix_sharing import (
     TokenTree,
     check_prefixes_can_be_shared,
@@ -50,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(settings: SftSettings) -> None:
     """Write the model folder ``settings.output``. Raises ``UserError`` before the first step, where it can."""
     table = open_rows(settings.rows, SftRow, "sft")
-    setup = set_up_training("sft", settings, table, model_folder(settings.model))
+    settings, start = starting_point(settings)
+    setup = set_up_training("sft", settings, table, *start)
     if setup is None:
         return
 

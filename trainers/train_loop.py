@@ -7,7 +7,6 @@ import platform
 import resource
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,10 +14,13 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainingArguments
 from transformers.utils import logging
 
+from agentmill.schemas.models import adapter_base
+from agentmill.trainers.adapters import ModelFiles, check_all_linear, load_adapter
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import row_order
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
+from agentmill.trainers.hub_models import revisions_of
 from agentmill.trainers.launch import check_attention, check_environment, context_parallel_size
 from agentmill.trainers.model_card import TrainingRecord, summarize, versions, write_record
 from agentmill.trainers.model_io import (
@@ -85,7 +87,7 @@ class Method:
     measured: tuple[str, ...]
     validation: Examples | None = None
     packs: list[list[int]] | None = None
-    reference: Path | None = None
+    reference: ModelFiles | None = None
     trainer_arguments: dict[str, Any] = field(default_factory=dict)
     task: Task = "CAUSAL_LM"
 
@@ -113,15 +115,11 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
 
     # The head of a reward model is drawn while the model is loaded, before the trainer sets its seed.
     torch.manual_seed(settings.seed)
-    trusted = settings.trust_remote_code
-    model = load_model(setup.base, settings.lora, precision, method.task, trusted)
-    check_lora_targets(model, settings.lora)
+    model = load_start(setup, settings, precision, method.task)
     check_attention(model.config)
     # TRL divides a reference as each process has it, and does not send it from the first.
     with every_process_loads():
-        reference = (
-            load_model(method.reference, settings.lora, precision, trusted=trusted) if method.reference else None
-        )
+        reference = load_reference(method.reference, settings, precision) if method.reference else None
     with trl_errors(settings.trl):
         trainer = make_trainer(settings, setup, method, arguments, (model, reference))
     # TRL has put the adapter on by now, so what learns is known.
@@ -152,6 +150,24 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     trainer.accelerator.end_training()
 
 
+def load_start(setup: TrainingSetup, settings: TrainSettings, precision: str, task: Task) -> Any:
+    """The model to train, with the adapter that is trained on. Raises ``UserError`` for layers it does not have."""
+    lora = settings.lora
+    model = load_model(setup.base, lora, precision, task, settings.trust_remote_code)
+    if setup.adapter is None or lora is None:
+        check_lora_targets(model, lora)
+        return model
+    check_all_linear(model, lora, setup.adapter)
+    return load_adapter(model, setup.adapter, lora.dropout)
+
+
+def load_reference(files: ModelFiles, settings: TrainSettings, precision: str) -> Any:
+    """A reference that is not within the trained model; an adapter is added to its weights."""
+    if files.adapter is None:
+        return load_model(files.base, settings.lora, precision, trusted=settings.trust_remote_code)
+    return load_merged(files.base, files.adapter, "CAUSAL_LM", settings.trust_remote_code)
+
+
 def make_trainer(
     settings: TrainSettings, setup: TrainingSetup, method: Method, arguments: TrainingArguments, models: tuple[Any, Any]
 ) -> BaseTrainer:
@@ -166,7 +182,8 @@ def make_trainer(
         validation_lengths=validation.lengths if validation is not None else (),
         processing_class=setup.tokenizer,
         data_collator=method.collator,
-        peft_config=lora_config(settings.lora, method.task),
+        # TRL makes a new adapter of it; one that is trained on is there already.
+        peft_config=lora_config(settings.lora, method.task) if setup.adapter is None else None,
         callbacks=observers(settings, setup, arguments),
         **({"ref_model": reference} if reference is not None else {}),
         **method.trainer_arguments,
@@ -199,6 +216,8 @@ def make_record(
         identity=setup.work.identity,
         settings=settings.model_dump(),
         base_revision=setup.work.identity["base_revision"],
+        base_model=adapter_base(setup.adapter) if setup.adapter is not None else None,
+        revisions=revisions_of(setup.work.output),
         rows_digest=setup.table.digest,
         rows_table=setup.table.manifest.table,
         rows_operator=setup.table.manifest.operator,

@@ -27,7 +27,8 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 def merge(adapter: Path, folder: Path, base: str | None, trusted: bool, as_json: bool) -> None:
     """Write the model that an adapter was trained on, with what it learnt added to the weights.
 
-    ADAPTER is what a training with lora left that did not merge it. The folder can be served, and trained further.
+    ADAPTER is what a training with lora left that did not merge it, or ORG/NAME[@REVISION] on the Hub. The folder can
+    be served, and trained further.
     """
     options = [*(["--base", base] if base else []), *(["--trust-remote-code"] if trusted else [])]
     run_module("agentmill.trainers.merge", [str(adapter), "--out", str(folder), *options])

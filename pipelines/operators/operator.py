@@ -23,6 +23,7 @@ from agentmill.schemas.conditions import AnnotationNeed, annotation_needs
 from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.model_hub import pinned_model
 from agentmill.schemas.records.manifest import MANIFEST_NAME, Manifest
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.tables import Table
@@ -175,8 +176,10 @@ class Operator(Config):
 
         ``revisions`` are those that the run has met, by name; new ones are added. Raises ``UserError``.
         """
-        del revisions
-        return self
+        named = {field: getattr(self, field) for field in self.tokenizers}
+        found = {field: pinned_model(text, revisions) for field, text in named.items() if text is not None}
+        changed = {field: text for field, text in found.items() if text != named[field]}
+        return self.model_copy(update=changed) if changed else self
 
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
         """Raises ``UserError`` for models, by role, that it cannot work with; called while a run is planned."""

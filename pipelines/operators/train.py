@@ -25,6 +25,7 @@ from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.launch import check_configuration, planned_launch, visible_gpus
+from agentmill.schemas.model_hub import hub_model
 from agentmill.schemas.models import TRAINING_RECORD
 from agentmill.schemas.records.manifest import write_atomically
 from agentmill.schemas.records.record import JsonObject
@@ -76,7 +77,7 @@ class Training(TaskStep, TrainConfig):
     validation_rows: TableNames | None = Field(
         None, max_length=1, description="a table of rows to validate on and not train on; by default see `validation`"
     )
-    model: str = Field(description="the model to start from: an entry of models, @base or @last")
+    model: str = Field(description="the model to start from: an entry of models, @base or @last, or a training")
 
     @property
     def keeps_adapter(self) -> bool:
@@ -99,8 +100,8 @@ class Training(TaskStep, TrainConfig):
         """What is given, with the seed that holds and the models it uses."""
         seed = self.seed if "seed" in self.model_fields_set else context.seed
         models = {
-            role: {"name": context.models[role].config.display_name, "revision": context.models[role].revision}
-            for role in self.policies()
+            role: {"name": model.config.display_name, "revision": model.config.with_adapter(model.revision)}
+            for role, model in ((role, context.models[role]) for role in self.policies())
         }
         given = self._given()
         if self.chat_template is not None:
@@ -160,8 +161,19 @@ class Training(TaskStep, TrainConfig):
     def _settings(self, inputs: Inputs, models: Mapping[str, ModelConfig], output: Path) -> JsonObject:
         """What the trainer reads."""
         tables = {role: str(table.folder) for role in self.table_roles for table in tables_of(inputs, role)}
-        folders = {role: str(model_folder(str(models[role].model))) for role in self.policies()}
-        return {**self._given(), **folders, **tables, "output": str(output)}
+        starts = {role: start_of(models[role]) for role in self.policies()}
+        return {**self._given(), **starts, **tables, "output": str(output)}
+
+
+def start_of(config: ModelConfig) -> str:
+    """What a trainer is given to start from: a folder, be it that of an adapter, or a model on the Hub.
+
+    Raises ``UserError`` where there is none.
+    """
+    named = config.adapter_path or str(config.model)
+    if hub_model(named) is not None or config.adapter_path is not None:
+        return named
+    return str(model_folder(named))
 
 
 class TrainSft(SftConfig, Training):

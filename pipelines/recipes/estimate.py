@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from agentmill.pipelines.operators.bounds import Asked, Bounds, Most, Rows, sum_asked, total, union
 from agentmill.pipelines.recipes.grammar import ROUND_NAME
+from agentmill.pipelines.recipes.hub_models import uncached
 from agentmill.pipelines.recipes.parts import folders_of
 from agentmill.pipelines.recipes.plan import Plan
 from agentmill.pipelines.recipes.step import Step
@@ -123,7 +124,7 @@ def summed(plan: Plan, steps: Sequence[Step], bounds: Mapping[str, Bounds]) -> E
         prompt_tokens=total(each.prompt_tokens for each in models.values()),
         completion_tokens=total(each.completion_tokens for each in models.values()),
         cost_usd=None if None in costs else float(sum(each for each in costs if each is not None)),
-        notes=[*loop_notes(steps, bounds), *unknown_notes(lines, models, configs)],
+        notes=[*loop_notes(steps, bounds), *unknown_notes(lines, models, configs), *download_notes(plan)],
         left_out=plan.left_out,
     )
 
@@ -228,6 +229,11 @@ def unknown_notes(
         elif configs[name].prices is None:
             notes.append(f"{name}: no `prices`, so no dollars")
     return notes
+
+
+def download_notes(plan: Plan) -> list[str]:
+    """Which models a run would download."""
+    return [f"{model} would be downloaded from the Hub; the run says its size before" for model in uncached(plan)]
 
 
 def shown(number: Most) -> str:

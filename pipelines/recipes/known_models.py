@@ -26,9 +26,9 @@ BASE, LAST = "base", "last"
 class KnownModels:
     """The versions of each model, as far as the steps were read."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, revisions: Mapping[str, str]) -> None:
         self._declared = recipe.models
-        self._versions = {name: {BASE: model.named(name)} for name, model in recipe.models.items()}
+        self._versions = {name: {BASE: model.pinned(revisions).named(name)} for name, model in recipe.models.items()}
         self._will_be_trained: set[str] = set()
         self._versions_named = set(re.findall(r"@([a-z]+(?:-[0-9]+)?)", msgspec.json.encode(recipe.steps).decode()))
         self._adapters: set[str] = set()
@@ -112,7 +112,8 @@ class KnownModels:
                 self._note_newest(step, training, base.model_copy())
             return
         scores = training.makes == REWARD_MODEL
-        learned = base.trained(str(base.model if training.keeps_adapter else step.folder), scores)
+        start = base if training.keeps_adapter else without_adapter(base)
+        learned = start.trained(str(base.model if training.keeps_adapter else step.folder), scores)
         if training.keeps_adapter:
             learned = serving(learned, {**learned.server.lora, step.name: str(step.folder)}, step.name)
         if not scores:
@@ -166,18 +167,32 @@ def check_trainable(step: Step) -> None:
         name, config = reference.partition("@")[0], step.models[role]
         use = "be trained" if role == "model" else f"be a {role}"
         if not config.managed:
-            expected = "expected policy: vllm with a model folder or bundled:…, and no endpoints"
+            expected = "expected policy: vllm with a model folder, bundled:… or one on the Hub, and no endpoints"
             raise UserError(
                 f"{step.where}: model {name!r} cannot {use}; {expected}\n"
                 "to run everything but trainings and evaluations: agentmill run … --only data",
                 ErrorCode.MODEL_OF_WRONG_KIND,
             )
-        if config.adapter is not None:
-            expected = "train it without lora.merge: false, or start from its base"
-            raise UserError(
-                f"{step.where}: model {reference!r} is an adapter and cannot {use}; {expected}",
-                ErrorCode.MODEL_OF_WRONG_KIND,
-            )
+    if isinstance(step.parameters, Training) and step.parameters.makes == REWARD_MODEL:
+        check_learns_scores(step)
+
+
+def check_learns_scores(step: Step) -> None:
+    """Raises ``UserError`` for a reward model that is to go on from an adapter of a model that writes."""
+    config = step.models["model"]
+    if config.adapter is not None and not config.scores:
+        raise UserError(
+            f"{step.where}: model {config.adapter!r} is an adapter of a model that writes, and cannot learn to score\n"
+            "start from its base, or train it without lora.merge: false",
+            ErrorCode.MODEL_OF_WRONG_KIND,
+        )
+
+
+def without_adapter(config: ModelConfig) -> ModelConfig:
+    """``config`` without the adapter that acts: what is trained on from it is a whole model."""
+    if config.adapter is None:
+        return config
+    return serving(config, {name: path for name, path in config.server.lora.items() if name != config.adapter}, None)
 
 
 def serving(config: ModelConfig, adapters: dict[str, str], adapter: str | None) -> ModelConfig:

@@ -74,9 +74,12 @@ class Place(msgspec.Struct, frozen=True):
         return Place(f"{self.where}.{where}", f"{self.prefix}{part}/", self.round if round_ is None else round_)
 
 
-def make_plan(recipe: Recipe, part: Part = WHOLE) -> Plan:
-    """The plan of ``recipe``, of which ``part`` is run. Raises ``UserError`` for the first mistake in it."""
-    planner = Planner(recipe)
+def make_plan(recipe: Recipe, part: Part = WHOLE, revisions: Mapping[str, str] | None = None) -> Plan:
+    """The plan of ``recipe``, of which ``part`` is run. Raises ``UserError`` for the first mistake in it.
+
+    ``revisions`` of what it reads from elsewhere are by default those that its run began with.
+    """
+    planner = Planner(recipe, revisions)
     steps = list(planner.expand(recipe.steps, Place("steps")))
     without = left_out(steps, part)
     for name, error in planner.models.untrainable.items():
@@ -88,14 +91,14 @@ def make_plan(recipe: Recipe, part: Part = WHOLE) -> Plan:
 class Planner:
     """What is known while the steps are read from first to last."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, revisions: Mapping[str, str] | None = None) -> None:
         self.recipe = recipe
         self.run_dir = Path(recipe.run_dir)
-        self.revisions = revisions_of(self.run_dir)
+        self.revisions = revisions_of(self.run_dir) if revisions is None else dict(revisions)
         made_elsewhere = {name: external(name, path, self.revisions) for name, path in recipe.data.items()}
         self.data = {name: output.folder for name, output in made_elsewhere.items()}
         self._tables = KnownTables(made_elsewhere)
-        self.models = KnownModels(recipe)
+        self.models = KnownModels(recipe, self.revisions)
         self._taken: set[str] = {*RESERVED, *recipe.data}
 
     def expand(self, steps: list[dict[str, Any]], place: Place) -> Iterator[Step]:

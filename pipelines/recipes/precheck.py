@@ -18,16 +18,20 @@ from agentmill.pipelines.engine.provenance import check_ours
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.operators.train import Training
 from agentmill.pipelines.recipes.estimate import estimate
+from agentmill.pipelines.recipes.hub_models import check_on_hub, hub_models, made_by
 from agentmill.pipelines.recipes.plan import Plan, families_of
 from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.serving.chat_template import check_template
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint
 from agentmill.pipelines.serving.models import BUNDLED, ModelConfig, check_model, model_path
 from agentmill.pipelines.serving.vllm_command import gpu_groups
+from agentmill.schemas.adapter_settings import PEFT_NAMES, check_lora_agrees
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
-from agentmill.schemas.models import cache_folder, chat_template
+from agentmill.schemas.model_hub import cached_model, hub_model
+from agentmill.schemas.models import ADAPTER_CONFIG, cache_folder, chat_template, read_json
+from agentmill.schemas.templates.folder_tokenizer import tokenizer_folder
 from agentmill.schemas.training import TRAINING_TEMPLATE, template_text
 from agentmill.synthesis.environments import extra_of, is_sandboxed
 from agentmill.synthesis.policies.policy import api_key, header_values
@@ -105,7 +109,7 @@ def sources(step: Step) -> Iterator[Path]:
 
 def needed(plan: Plan, steps: Sequence[Step]) -> dict[tuple[str, ...], tuple[str, Need]]:
     """The needs of ``steps`` by key, each with what the first step that has it is called."""
-    trained = {str(step.folder) for step in plan.steps if isinstance(step.parameters, Training)}
+    trained = made_by(plan)
     found: dict[tuple[str, ...], tuple[str, Need]] = {}
     for step in steps:
         for need in needs_of(step, trained):
@@ -113,7 +117,7 @@ def needed(plan: Plan, steps: Sequence[Step]) -> dict[tuple[str, ...], tuple[str
     return found
 
 
-def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
+def needs_of(step: Step, trained: Mapping[str, Step]) -> Iterator[Need]:
     """What a step needs; the models in ``trained`` are made by other steps."""
     parameters = step.parameters
     # What a task step writes is no single table, so ``check_ours`` would refuse it.
@@ -121,9 +125,10 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
         yield Need(("folder", str(step.folder)), "recipe", partial(check_ours, step.folder))
     if isinstance(parameters, Training):
         yield from needs_of_training(step.name, parameters, step.models["model"], trained)
+    yield from needs_of_hub(step, trained)
     for field in parameters.tokenizers:
         folder = getattr(parameters, field)
-        if folder is not None and folder not in trained:
+        if folder is not None and folder not in trained and not awaits_download(folder, weights=False):
             yield Need(("tokenizer", folder), "recipe", partial(check_tokenizer, field, folder))
     for model in step.models.values():
         yield from needs_of_requests(model)
@@ -144,7 +149,21 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
             yield Need(("sandbox",), "machine", check_sandbox)
 
 
-def needs_of_training(name: str, training: Training, model: ModelConfig, trained: set[str]) -> Iterator[Need]:
+def needs_of_hub(step: Step, trained: Mapping[str, Step]) -> Iterator[Need]:
+    """The models on the Hub that a run downloads."""
+    for text, model, weights in hub_models(step, trained):
+        if awaits_download(text, weights):
+            key = ("model" if weights else "tokenizer", text, "would be downloaded from the Hub")
+            yield Need(key, "network", partial(check_on_hub, model, weights))
+
+
+def awaits_download(named: str, weights: bool = True) -> bool:
+    """Whether a model is on the Hub, so that its files can be looked at only after a download."""
+    model = hub_model(named)
+    return model is not None and cached_model(model, weights) is None
+
+
+def needs_of_training(name: str, training: Training, model: ModelConfig, trained: Mapping[str, Step]) -> Iterator[Need]:
     """What the training of ``model`` in the step ``name`` needs apart from its tables."""
     yield Need(("extra", "train"), "machine", partial(require, "train"))
     for logger in training.report_to:
@@ -154,10 +173,14 @@ def needs_of_training(name: str, training: Training, model: ModelConfig, trained
         yield Need(("processes of", name), "machine", training.check_processes)
     if training.trl:
         yield Need(("fields of TRL", training.trainer, ", ".join(training.trl), name), "machine", training.check_trl)
+    adapter = model.adapter_path
+    if adapter is not None and not awaits_download(adapter):
+        check = partial(check_adapter_settings, training, adapter, trained.get(adapter))
+        yield Need(("settings of the adapter", adapter, name), "recipe", check)
     yield from needs_of_template(training, model, trained)
 
 
-def needs_of_template(training: Training, base: ModelConfig, trained: set[str]) -> Iterator[Need]:
+def needs_of_template(training: Training, base: ModelConfig, trained: Mapping[str, Step]) -> Iterator[Need]:
     """What a training needs to render conversations: the file it names, or the chat template of its model."""
     given, model = training.chat_template, str(base.model)
     if given is not None and training.keeps_adapter:
@@ -174,15 +197,15 @@ def families_used(step: Step) -> frozenset[str]:
     return read | ((step.parameters.families(None) or frozenset()) if step.models else frozenset())
 
 
-def needs_of_managed(config: ModelConfig, trained: set[str], *, serves: bool) -> Iterator[Need]:
+def needs_of_managed(config: ModelConfig, trained: Mapping[str, Step], *, serves: bool) -> Iterator[Need]:
     """What a model of ours needs to be trained, or with ``serves`` to be served."""
     model, server = str(config.model), config.server
-    if model not in trained:
+    if model not in trained and not awaits_download(model):
         yield Need(("model", model), "recipe", partial(check_model, model))
     if model.startswith(BUNDLED) and not (cache_folder() / model.removeprefix(BUNDLED)).is_dir():
         yield Need(("extra", "train"), "machine", partial(require, "train"))
     for adapter in server.lora.values():
-        if adapter not in trained:
+        if adapter not in trained and not awaits_download(adapter):
             yield Need(("adapter", adapter), "recipe", partial(check_adapter, adapter))
     if not serves:
         return
@@ -223,7 +246,7 @@ def ask(endpoint: Endpoint, variable: str | None, headers: Mapping[str, str]) ->
 
 def check_tokenizer(field: str, folder: str) -> None:
     """Raises ``UserError`` for a folder without a tokenizer."""
-    if not (Path(folder) / "tokenizer.json").is_file():
+    if not (tokenizer_folder(folder) / "tokenizer.json").is_file():
         raise UserError(
             f"{field}: there is no {folder}/tokenizer.json; expected the folder of a model or a tokenizer",
             ErrorCode.TOKENIZER_MISSING,
@@ -232,11 +255,21 @@ def check_tokenizer(field: str, folder: str) -> None:
 
 def check_adapter(folder: str) -> None:
     """Raises ``UserError`` for a folder that is no adapter."""
-    if not (Path(folder) / "adapter_config.json").is_file():
+    if not (model_path(folder) / ADAPTER_CONFIG).is_file():
         raise UserError(
             f"the adapter {folder} holds no adapter_config.json; expected a PEFT adapter folder",
             ErrorCode.NOT_AN_ADAPTER,
         )
+
+
+def check_adapter_settings(training: Training, adapter: str, maker: Step | None) -> None:
+    """Raises ``UserError`` for settings of matrices that are not those of the adapter to go on from."""
+    if maker is None:
+        check_lora_agrees(training.lora, read_json(model_path(adapter) / ADAPTER_CONFIG), adapter)
+    # The settings of one that goes on from another one are those of that.
+    elif isinstance(maker.parameters, Training) and maker.models["model"].adapter is None and maker.parameters.lora:
+        made = maker.parameters.lora.model_dump()
+        check_lora_agrees(training.lora, {PEFT_NAMES[name]: made[name] for name in PEFT_NAMES}, maker.name)
 
 
 def check_chat_template(model: str) -> None:

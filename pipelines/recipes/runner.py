@@ -17,12 +17,14 @@ from agentmill.pipelines.operators.selection import selection_counts
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.processes.identity import locked
 from agentmill.pipelines.recipes.grammar import Recipe, read_recipe
+from agentmill.pipelines.recipes.hub_models import uncached, with_hub_models
 from agentmill.pipelines.recipes.parts import folders_of, is_made
 from agentmill.pipelines.recipes.plan import REVISIONS, Plan, make_plan
 from agentmill.pipelines.recipes.precheck import check_run
 from agentmill.pipelines.recipes.short_forms import every_step
 from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.recipes.summary import StageSummary, Summary, with_spending
+from agentmill.pipelines.serving.models import log_line
 from agentmill.pipelines.serving.server_process import reap_strays
 from agentmill.pipelines.tables.dropped import refuse_few, unused_notes
 from agentmill.schemas.config import dump_yaml
@@ -65,7 +67,15 @@ def run_plan(
     Raises ``UserError`` and the errors of stages, servers and trainings. Whatever ends it, servers are stopped, what
     is finished stays, and the same call goes on from there.
     """
-    check_run(plan, steps_before(plan.run_dir) if replace else None)
+    before = steps_before(plan.run_dir) if replace else None
+    check_run(plan, before)
+    # After the cheap checks, since a model may be many gigabytes; before the first step, which may be hours from the
+    # first that needs it.
+    downloads, fetched = uncached(plan), with_hub_models(plan, log_line)
+    if downloads or fetched is not plan:
+        # What is in the folders of the models can be looked at now.
+        plan = fetched
+        check_run(plan, before)
     with locked(plan.run_dir):
         reap_strays(plan.run_dir)
         recipe, text = plan.run_dir / RECIPE, dump_yaml(resolved(plan.recipe)).encode()

@@ -16,11 +16,12 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError, near_match, parse_labelled
+from agentmill.schemas.errors import UserError, near_match, parse_labelled, printable
 from agentmill.schemas.extras import require
 from agentmill.schemas.ids import digest
+from agentmill.schemas.model_hub import cached_model, fetch_model, hub_model, pinned_model
 from agentmill.schemas.models import BUNDLED as BUNDLED_MODELS
-from agentmill.schemas.models import is_reward_model, model_revision
+from agentmill.schemas.models import is_adapter, is_reward_model, model_revision
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.process import read_template
 from agentmill.synthesis.policies import POLICIES
@@ -160,9 +161,10 @@ class ServerConfig(Config):
 class ModelConfig(Config):
     """One entry of ``models``.
 
-    ``model`` is a model folder, ``bundled:NAME`` or, with ``endpoints``, the name it is served under there. Without
-    ``endpoints`` the policy ``vllm`` gets servers of its own. ``adapter`` names the one of ``server.lora`` that acts.
-    ``revision`` is for models behind ``endpoints``; that of a model folder is the digest of its files. A turn may take
+    ``model`` is a model folder, ``bundled:NAME``, ``ORG/NAME[@REVISION]`` on the Hub, where no folder is called so, or,
+    with ``endpoints``, the name it is served under there. Without ``endpoints`` the policy ``vllm`` gets servers of its
+    own. ``adapter`` names the one of ``server.lora`` that acts. ``revision`` is for models behind ``endpoints``; that
+    of a model folder is the digest of its files. A turn may take
     ``turn_timeout_s``; a server that cannot be reached is waited for up to ``patience_s`` more, one of ours as long as
     it may take to start again, and a provider that refuses for now up to ``limits.patience_s``. ``limits`` hold
     requests back as the provider wants it; ``budget`` is what the model may cost in a run. ``extra_body`` has
@@ -246,7 +248,10 @@ class ModelConfig(Config):
         if self.thoughts is not None and self.mistakes is not None:
             raise ValueError("`thoughts` are the plan that is kept to, and with `mistakes` it is not; give one of them")
         if self.managed and self.revision is not None:
-            raise ValueError("`revision` is for models behind `endpoints`; that of a folder is the digest of its files")
+            raise ValueError(
+                "`revision` is for models behind `endpoints`; that of a folder is the digest of its files, and one on"
+                " the Hub is written behind the name of its model: ORG/NAME@REVISION"
+            )
         taken = sorted(OF_VLLM & self.extra_body.keys())
         if taken and self.policy == "vllm":
             raise ValueError(f"`extra_body.{taken[0]}` is set for each request by policy 'vllm'; leave it out")
@@ -283,6 +288,19 @@ class ModelConfig(Config):
         config = self.model_copy()
         config._entry = entry
         return config
+
+    def pinned(self, revisions: Mapping[str, str]) -> ModelConfig:
+        """The same, with what is on the Hub at the commits in ``revisions``, as far as they have them."""
+        if not self.managed or self.model is None:
+            return self
+        adapters = {name: pinned_model(folder, revisions) for name, folder in self.server.lora.items()}
+        server = self.server if adapters == self.server.lora else self.server.model_copy(update={"lora": adapters})
+        return self.model_copy(update={"model": pinned_model(self.model, revisions), "server": server})
+
+    @property
+    def adapter_path(self) -> str | None:
+        """The adapter that acts, where servers of ours have it: a folder, or one on the Hub."""
+        return None if self.adapter is None or not self.managed else self.server.lora[self.adapter]
 
     def trained(self, folder: str, scores: bool) -> ModelConfig:
         """What a training makes of it in ``folder``; with ``scores`` it is a reward model."""
@@ -322,7 +340,8 @@ class ModelConfig(Config):
     def served_name(self) -> str:
         """What a server calls the model without an adapter: its name without the folders it is in."""
         name = (self.model or "").removeprefix(BUNDLED).rstrip("/")
-        return Path(name).name if self.managed else name
+        hub = hub_model(name) if self.managed else None
+        return Path(name if hub is None else hub.repo).name if self.managed else name
 
     @property
     def acting_name(self) -> str:
@@ -351,7 +370,7 @@ class ModelConfig(Config):
             policy=self.policy,
             entry=self.entry,
             name=self.display_name,
-            revision=self._with_adapter(revision or self.revision),
+            revision=self.with_adapter(revision or self.revision),
             model=endpoints[0].model if endpoints else None,
             endpoints=[endpoint.base_url for endpoint in endpoints],
             api_key_variable=self.api_key_variable,
@@ -366,10 +385,10 @@ class ModelConfig(Config):
             turns=self.turns,
         )
 
-    def _with_adapter(self, revision: str | None) -> str | None:
-        if self.adapter is None or not self.managed:
-            return revision
-        return f"{revision}+{model_revision(Path(self.server.lora[self.adapter]))}"
+    def with_adapter(self, revision: str | None) -> str | None:
+        """The ``revision`` of the model with that of the adapter that acts."""
+        path = self.adapter_path
+        return revision if path is None else f"{revision}+{model_revision(model_path(path))}"
 
 
 def check_scorer(config: ModelConfig, name: str) -> None:
@@ -419,8 +438,10 @@ def check_tokenizer_known(config: ModelConfig, tokenizer: str | None) -> None:
 
 
 def model_path(model: str) -> Path:
-    """Where a model that is not bundled lies, or should."""
-    return Path(model).expanduser().resolve()
+    """Where a model or an adapter that is not bundled lies, or should. Nothing is downloaded."""
+    hub = hub_model(model)
+    found = None if hub is None else cached_model(hub)
+    return found or Path(model).expanduser().resolve()
 
 
 def check_model(model: str) -> None:
@@ -451,8 +472,13 @@ def check_model(model: str) -> None:
         )
 
 
+def log_line(line: str) -> None:
+    """Tell the user of a download."""
+    print(printable(line), file=sys.stderr, flush=True)
+
+
 def model_folder(model: str) -> Path:
-    """The folder that ``model`` names; a bundled model is fetched and converted on its first use.
+    """The folder that ``model`` names; a bundled model, or one on the Hub, is fetched on its first use.
 
     Raises ``UserError`` where there is no model.
     """
@@ -465,11 +491,19 @@ def model_folder(model: str) -> Path:
         if done.returncode != 0:
             raise parse_labelled(done.stderr.strip() or f"exit code {done.returncode}", ErrorCode.DOWNLOAD_FAILED)
         return Path(done.stdout.strip().splitlines()[-1])
-    folder = model_path(model)
+    hub = hub_model(model)
+    folder = model_path(model) if hub is None else fetch_model(hub, log_line)
+    if is_adapter(folder):
+        raise UserError(
+            f"{model} holds an adapter; name its model, and the adapter beside it:"
+            f" {{model: …, adapter: NAME, server: {{lora: {{NAME: {model}}}}}}}",
+            ErrorCode.MODEL_OF_WRONG_KIND,
+        )
     if not (folder / "config.json").is_file():
         wrong = "holds no config.json" if folder.is_dir() else "does not exist"
         raise UserError(
-            f"the model folder {model} {wrong}; expected a transformers model folder or {BUNDLED}NAME.",
+            f"the model folder {model} {wrong}; expected a transformers model folder, {BUNDLED}NAME or"
+            " ORG/NAME[@REVISION] on the Hub.",
             ErrorCode.MODEL_MISSING,
         )
     return folder

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from agentmill.pipelines.serving.chat_template import tool_parser
 from agentmill.pipelines.serving.endpoints import HOST
-from agentmill.pipelines.serving.models import ServerConfig, on_cpu
+from agentmill.pipelines.serving.models import ServerConfig, model_path, on_cpu
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import install_command
 from agentmill.schemas.launch import visible_gpus
+from agentmill.schemas.model_hub import hub_model
 from agentmill.schemas.models import context_length, is_reward_model
 
 LONGEST_CONTEXT = 4096
@@ -56,8 +57,9 @@ def writing_arguments(folder: Path, config: ServerConfig) -> list[str]:
     if config.chat_template is not None:
         command += ["--chat-template", config.chat_template]
     if config.lora:
-        modules = [f"{name}={path}" for name, path in config.lora.items()]
-        rank = max(_lora_rank(Path(path)) for path in config.lora.values())
+        folders = {name: model_path(path) if hub_model(path) else Path(path) for name, path in config.lora.items()}
+        modules = [f"{name}={folder}" for name, folder in folders.items()]
+        rank = max(_lora_rank(folder) for folder in folders.values())
         command += ["--enable-lora", "--max-loras", str(len(modules)), "--max-lora-rank", str(rank)]
         command += ["--lora-modules", *modules]
     return command

@@ -15,6 +15,7 @@ import msgspec
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.model_hub import cached_model, hub_model
 from agentmill.schemas.models import chat_template, read_json
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message
@@ -35,11 +36,29 @@ FOR_TOOLS = Path("additional_chat_templates") / "tool_use.jinja"
 """Where transformers keeps a template for conversations with tools, apart from the default one."""
 
 
+def tokenizer_folder(named: str) -> Path:
+    """The folder of a tokenizer, which may be that of a model on the Hub, whose weights it needs not.
+
+    Raises ``UserError`` where that is not in the cache.
+    """
+    hub = hub_model(named)
+    if hub is None:
+        return Path(named)
+    folder = cached_model(hub, weights=False)
+    if folder is None:
+        raise UserError(
+            f"tokenizer: {hub} is not in the cache of the Hub; get it with: hf download {hub.repo}"
+            f" --revision {hub.revision or 'main'} --include '*.json'",
+            ErrorCode.TOKENIZER_MISSING,
+        )
+    return folder
+
+
 def load_tokenizer(folder: str) -> Tokenizer:
     """The tokenizer of a model. Raises ``UserError`` if there is none in ``folder``."""
     from tokenizers import Tokenizer
 
-    path = Path(folder) / "tokenizer.json"
+    path = tokenizer_folder(folder) / "tokenizer.json"
     if not path.is_file():
         raise UserError(
             f"tokenizer: there is no {path}; expected the folder of a transformers model or tokenizer",
@@ -62,7 +81,7 @@ class ConversationTokenizer:
         # Another object: the setting holds for a tokenizer, and threads share it.
         self._splitting = load_tokenizer(str(folder))
         self._splitting.encode_special_tokens = True
-        template = chat_template(folder)
+        template = chat_template(tokenizer_folder(str(folder)))
         if not template:
             raise UserError(
                 f"the tokenizer in {folder} has no chat template, so no conversation can be scored\n"

@@ -10,6 +10,7 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from agentmill.schemas.training import LoraConfig
+from agentmill.trainers.adapters import ModelFiles
 from agentmill.trainers.command import DpoSettings
 from agentmill.trainers.dpo import dpo_method
 from agentmill.trainers.monitors import Progress
@@ -34,7 +35,7 @@ def made(tmp_path: Path, model: Path, rows: list[Any], tokenizer: dict[str, Any]
     settings = DpoSettings(rows="r", model="m", output="o", max_steps=1, batch_size=len(rows), **given)
     start = started(tmp_path, model, rows, **(tokenizer or {}))
     loaded_rows, pairs = loaded(start, settings, encode_pair)
-    reference = None if settings.lora else model
+    reference = None if settings.lora else ModelFiles(model)
     return trainer_of(settings, start, dpo_method(settings, loaded_rows, reference, 0)), pairs, start
 
 

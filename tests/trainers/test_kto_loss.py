@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from agentmill.schemas.training import LoraConfig
+from agentmill.trainers.adapters import ModelFiles
 from agentmill.trainers.command import KtoSettings
 from agentmill.trainers.kto import UnpairedCollator
 from agentmill.trainers.kto import kto_method as method_of
@@ -34,7 +35,7 @@ def made(tmp_path: Path, model: Path, rows: list[Any], tokenizer: dict[str, Any]
     settings = KtoSettings(rows="r", model="m", output="o", max_steps=1, batch_size=len(rows), **given)
     start = started(tmp_path, model, rows, **(tokenizer or {}))
     loaded_rows, examples = loaded(start, settings, encode_labelled)
-    reference = None if settings.lora else model
+    reference = None if settings.lora else ModelFiles(model)
     method = method_of(settings, loaded_rows, reference, UnpairedCollator(0, start.max_length))
     return trainer_of(settings, start, method), examples, start
 

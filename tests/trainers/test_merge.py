@@ -40,7 +40,7 @@ def test_it_is_what_the_training_would_have_merged(adapter: Path, config: Path, 
 def test_an_adapter_of_others_needs_its_base(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "merged"
     assert main([str(tiny_adapter()), "--out", str(output)]) == 2
-    assert "give the model with --base" in capsys.readouterr().err
+    assert "give the model with agentmill merge --base" in capsys.readouterr().err
     assert main([str(tiny_adapter()), "--out", str(output), "--base", str(model)]) == 0
     assert (output / "chat_template.jinja").read_bytes() == (model / "chat_template.jinja").read_bytes()
 
@@ -59,10 +59,3 @@ def test_mistakes(adapter: Path, model: Path, tmp_path: Path, capsys: pytest.Cap
         assert message in said
         assert len(said.strip().splitlines()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "rows", "train.yaml", "tuned"]
-
-
-def test_training_from_an_adapter_names_the_command(
-    adapter: Path, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert sft_main(["--config", str(config), f"model={adapter}", f"output={tmp_path / 'more'}"]) == 2
-    assert f"agentmill merge {adapter} --out {adapter}-merged" in capsys.readouterr().err

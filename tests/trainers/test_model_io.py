@@ -18,7 +18,7 @@ from agentmill.trainers.command import SftSettings
 from agentmill.trainers.merge import main as merge_main
 from agentmill.trainers.model_io import kept_dtype, load_model, load_tokenizer, load_weights, save_whole
 from agentmill.trainers.sft import main as sft_main
-from tests.errors import codes, user_error
+from tests.errors import codes, shows, user_error
 from tests.model import tiny_adapter
 
 CODE = """
@@ -142,7 +142,9 @@ def test_a_damaged_adapter_is_told_in_two_lines(
         adapter = Path(shutil.copytree(tiny_adapter(), tmp_path / name))
         cut(adapter / name) if name.endswith("tensors") else overwrite(adapter / name)
         assert merge_main([str(adapter), "--out", str(tmp_path / "merged"), "--base", str(model)]) == 2
-        assert "cannot be loaded" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert shows(said, "damaged-file" if name.endswith("json") else "model-unreadable", adapter)
+        assert len(said.strip().splitlines()) <= 4
         assert not (tmp_path / "merged").exists()
 
 

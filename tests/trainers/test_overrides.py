@@ -27,6 +27,7 @@ from trl.trainer.reward_trainer import RewardTrainer
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
+from agentmill.trainers.adapters import ModelFiles
 from agentmill.trainers.base_trainer import skip_tokens_without_loss
 from agentmill.trainers.command import DpoSettings, KtoSettings, RewardSettings, SftSettings
 from agentmill.trainers.dpo import dpo_method
@@ -66,11 +67,11 @@ def method_of(name: str, setup: TrainingSetup) -> tuple[Any, Method]:
         return sft, sft_method(sft, rows, setup)
     if name == "dpo":
         dpo = DpoSettings.model_validate(given)
-        return dpo, dpo_method(dpo, loaded(setup, dpo, encode_pair)[0], setup.base, 0)
+        return dpo, dpo_method(dpo, loaded(setup, dpo, encode_pair)[0], ModelFiles(setup.base), 0)
     if name == "kto":
         kto = KtoSettings.model_validate(given)
         rows, _ = loaded(setup, kto, encode_labelled)
-        return kto, kto_method(kto, rows, setup.base, UnpairedCollator(0, setup.max_length))
+        return kto, kto_method(kto, rows, ModelFiles(setup.base), UnpairedCollator(0, setup.max_length))
     reward = RewardSettings.model_validate(given)
     rows, _ = loaded(setup, reward, partial(encode_comparison, margin=False), masked=False)
     return reward, pair_method(reward, rows, 0)

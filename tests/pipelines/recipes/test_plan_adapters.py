@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.operators.train import start_of
+from agentmill.pipelines.recipes.precheck import check_dry
 from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.serving import servers as pool
 from agentmill.pipelines.serving.endpoints import Endpoint
@@ -74,11 +76,30 @@ def test_a_whole_model_has_a_name_too(tmp_path: Path) -> None:
     assert (model.model, model.adapter, model.server.lora) == (str(tmp_path / "run/tuned"), None, {})
 
 
+def test_a_training_goes_on_from_an_adapter_by_the_name_of_its_step(tmp_path: Path) -> None:
+    more = {**TRAIN, "model": "scout", "lora": {"merge": False}, "as": "more"}
+    ends = [{**SAMPLE, "policy": name, "as": f"by_{name}"} for name in ("more", "whole")]
+    steps = steps_of(tmp_path, SCOUT, more, {**TRAIN, "model": "actor@last", "as": "whole"}, *ends)
+    scout, whole = str(tmp_path / "run/scout"), str(tmp_path / "run/whole")
+    for name in ("more", "whole"):
+        start = steps[name].models["model"]
+        assert (start.adapter, start.adapter_path) == ("scout", scout)
+        assert start_of(start) == scout
+    learned = steps["by_more"].models["actor"]
+    assert (learned.adapter, learned.model) == ("more", "bundled:smollm2-135m-instruct")
+    merged = steps["by_whole"].models["actor"]
+    assert (merged.model, merged.adapter, merged.server.lora) == (whole, None, {})
+
+
+def test_other_matrices_than_those_of_the_adapter_are_refused_while_planning(tmp_path: Path) -> None:
+    more = {**TRAIN, "model": "scout", "lora": {"rank": 8}, "as": "more"}
+    with user_error("lora-differs", "lora.rank is 8", "scout", "has 4"):
+        check_dry(plan_of(tmp_path, [*ROWS, SCOUT, more]))
+
+
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ([SCOUT, {**TRAIN, "model": "scout"}], ("model-of-wrong-kind", "scout")),
-        ([SCOUT, {**TRAIN, "model": "actor@last"}], ("model-of-wrong-kind", "actor@last")),
         ([{**SCOUT, "as": "actor"}], ("name-taken", "actor")),
         ([{**SAMPLE, "policy": "worker", "as": "x"}, WORKER], ("unknown-name", "worker")),
     ],
