@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: setup quickstart recipes test test-latest-trl lint types soak bench docs clean
+.PHONY: setup quickstart recipes proof test test-latest-trl lint types soak bench docs clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,12 @@ quickstart: setup
 
 recipes: setup
 	$(BIN)/python benchmarks/recipes.py --whole --preview 3
+
+# The first two commands make the data set that configs/proof/mixed.yaml mixes in.
+proof: setup
+	$(BIN)/python benchmarks/outside_data.py --n 3000 --out data/simulated_household.jsonl
+	$(BIN)/agentmill normalize --config configs/datasets/simulated_household.yaml
+	$(BIN)/python benchmarks/proof.py
 
 test: setup lint types
 	$(BIN)/pytest -n auto

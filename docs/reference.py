@@ -204,7 +204,9 @@ def type_of(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(type_of(each) for each in schema["anyOf"] if each.get("type") != "null")
     if schema.get("type") == "array":
-        return f"list of {type_of(schema.get('items', {}))}"
+        # A tuple has no other items than the first ones.
+        first, *_ = schema.get("prefixItems", [schema.get("items", {})])
+        return f"list of {type_of(first)}"
     inner = schema.get("additionalProperties")
     if schema.get("type") == "object" and isinstance(inner, dict):
         return f"map to {type_of(inner)}"

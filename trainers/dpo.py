@@ -39,8 +39,7 @@ from agentmill.trainers.reference_kl import (
     weighted_pair_loss,
 )
 from agentmill.trainers.run_dir import set_up_training
-from agentmill.trainers.token_shards import LENGTH
-from agentmill.trainers.train_loop import Method, train_model
+from agentmill.trainers.train_loop import Method, train_model, validation_examples
 
 SORTING = {"aot", "aot_unpaired"}
 """Losses that compare all pairs of a batch with each other, so that none of them has a loss of its own."""
@@ -73,7 +72,7 @@ def check_weights(settings: DpoSettings, rows: TrainingRows) -> None:
     """Raises ``UserError`` for pairs with weights under a loss that cannot use them."""
     sorting = sorted(SORTING & set(settings.loss_type))
     # After the rows are read: only then it is known whether one has a weight.
-    if sorting and (rows.column("weight") != 1).any():
+    if sorting and rows.weighted:
         raise UserError(
             f"loss_type {sorting[0]} sorts the pairs of a batch, so the weights of the rows would mean nothing;"
             " take another loss, or rows without weights",
@@ -122,7 +121,7 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
     ) -> torch.Tensor:
         """The loss of a batch; see the class. TRL's own has no weights."""
         if return_outputs:
-            raise NotImplementedError("only for training")
+            raise NotImplementedError("it gives losses alone")
         batch = dict(inputs)
         weights = batch.pop("weights")
         outputs = self.forward_masked(model, batch)
@@ -171,11 +170,12 @@ def dpo_method(settings: DpoSettings, rows: TrainingRows, reference: ModelFiles 
             "router_aux_loss_coef": 0.0,
         },
         examples=rows.examples,
-        lengths=rows.column(LENGTH).tolist(),
+        lengths=rows.lengths,
+        validation=validation_examples(rows),
         collator=PairCollator(pad_token_id),
         measured=MEASURED,
         reference=reference,
-        trainer_arguments={"weighted": bool((rows.column("weight") != 1).any())},
+        trainer_arguments={"weighted": rows.weighted},
     )
 
 

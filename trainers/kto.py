@@ -39,8 +39,7 @@ from agentmill.trainers.reference_kl import (
     select_rows,
 )
 from agentmill.trainers.run_dir import set_up_training
-from agentmill.trainers.token_shards import LENGTH
-from agentmill.trainers.train_loop import Method, train_model
+from agentmill.trainers.train_loop import Method, train_model, validation_examples
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,7 +77,15 @@ def check_labels(settings: KtoSettings, rows: TrainingRows) -> None:
             " (for good ones alone there is `agentmill train sft`)",
             ErrorCode.ROWS_ALL_ALIKE,
         )
-    group = settings.batch_size * int(os.environ.get("WORLD_SIZE", "1"))
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    validation = rows.validation.counts.used if rows.validation else None
+    if settings.loss_type == "kto" and validation is not None and validation < 2 * processes:
+        raise UserError(
+            f"{validation} rows to validate on are too few; KTO crosses rows of a batch, so set aside {2 * processes}"
+            " or more (validation.share, or more in validation_rows)",
+            ErrorCode.ROWS_TOO_FEW,
+        )
+    group = settings.batch_size * processes
     if settings.loss_type == "kto" and number < group:
         raise UserError(
             f"{number} rows are fewer than go into a batch ({group}); KTO estimates the distance to the reference by"
@@ -161,7 +168,7 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
     ) -> torch.Tensor:
         """The loss of a batch; see the class. TRL's own has no weights."""
         if return_outputs:
-            raise NotImplementedError("only for training")
+            raise NotImplementedError("it gives losses alone")
         batch = dict(inputs)
         weights = batch.pop("weights")
         # In the order in which TRL runs the model: first the crossed rows, if its loss estimates the distance.
@@ -229,11 +236,12 @@ def kto_method(
             "router_aux_loss_coef": 0.0,
         },
         examples=rows.examples,
-        lengths=rows.column(LENGTH).tolist(),
+        lengths=rows.lengths,
+        validation=validation_examples(rows),
         collator=collator,
         measured=(*MEASURED, "kl"),
         reference=reference,
-        trainer_arguments={"weighted": bool((rows.column("weight") != 1).any())},
+        trainer_arguments={"weighted": rows.weighted},
     )
 
 

@@ -25,8 +25,27 @@ METHODS = {
 }
 """What the card calls a way of training, what it trains on, and what its accuracy measures."""
 
-SHOWN_APART = ("rows", "model", "reference", "output", "recipe")
+SHOWN_APART = ("rows", "validation_rows", "model", "reference", "output", "recipe")
 """Settings that the card has in sentences."""
+
+
+class ValidationRecord(Record):
+    """What ``training.json`` says of the rows that were not trained on.
+
+    ``counts`` and ``reasons`` are of these rows; ``shared_tasks`` of their tasks have rows that were trained on.
+    ``curve`` has the points that were measured, ``best_step`` and ``best_loss`` the lowest loss, and ``kept_step`` is
+    the step whose model was written.
+    """
+
+    counts: Counts
+    reasons: dict[str, int]
+    rows_digest: str
+    shared_tasks: int
+    best_step: int
+    best_loss: float
+    last_loss: float
+    kept_step: int
+    curve: list[dict[str, Any]]
 
 
 class TrainingRecord(Record):
@@ -44,7 +63,7 @@ class TrainingRecord(Record):
     from the values), and ``warnings`` what was warned of (``agentmill.trainers.monitors``).
     ``stopped`` is why the training ended early. ``base_model`` is the model of the adapter that was trained on, and
     ``revisions`` are the commits of models on the Hub, by what the command called them. ``trees`` counts the sequences
-    that share prefixes, the trees made of them, and the tokens of both.
+    that share prefixes, the trees made of them, and the tokens of both. ``validation`` is there if rows were set aside.
     """
 
     identity: JsonObject
@@ -86,6 +105,7 @@ class TrainingRecord(Record):
     revisions: dict[str, str] = {}
     stopped: str | None = None
     trees: dict[str, int] = {}
+    validation: ValidationRecord | None = None
 
     @property
     def method(self) -> tuple[str, str, str]:
@@ -199,12 +219,37 @@ Table `{record.rows_table}`, digest `{record.rows_digest}`, written by `{record.
 
 {counts.read} rows read = {counts.used} used + {counts.dropped} dropped{dropped}, in {counts.written} {examples}.
 Tokens: {record.tokens_from["stored"]} conversations as sampled, {record.tokens_from["text"]} from their text.
-{loss}:
+{validation_sentence(record.validation)}{loss}:
 
 | role | tokens | with loss |
 | --- | ---: | ---: |
 {roles}
 """
+
+
+def validation_sentence(validation: ValidationRecord | None) -> str:
+    """Which rows were set aside, on a line of its own; nothing if none were."""
+    if validation is None:
+        return ""
+    counts = validation.counts
+    dropped = "".join(f", {number} {reason}" for reason, number in validation.reasons.items())
+    shared = f"; {validation.shared_tasks} of their tasks were trained on too" if validation.shared_tasks else ""
+    return (
+        f"Validation: {counts.read} rows that were not trained on = {counts.used} used + {counts.dropped}"
+        f" dropped{dropped}{shared}.\n"
+    )
+
+
+def validation_rows(validation: ValidationRecord | None) -> str:
+    """The validation loss as rows of the table."""
+    if validation is None:
+        return ""
+    lines = [
+        f"| validation loss, step {validation.curve[-1]['step']} | {validation.last_loss:.4f} |",
+        f"| validation loss, lowest, step {validation.best_step} | {validation.best_loss:.4f} |",
+        f"| step of this model | {validation.kept_step} |",
+    ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def training_section(record: TrainingRecord) -> str:
@@ -224,7 +269,7 @@ def training_section(record: TrainingRecord) -> str:
 | loss, first step | {record.first_loss:.4f} |
 | loss, last tenth | {record.last_loss:.4f} |
 | {record.method[2]}, last tenth | {"–" if record.last_accuracy is None else f"{record.last_accuracy:.4f}"} |
-{drift_rows(record)}
+{validation_rows(record.validation)}{drift_rows(record)}
 ```yaml
 {dump_yaml(shown)}```
 """

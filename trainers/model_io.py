@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -138,8 +139,26 @@ Task = Literal["CAUSAL_LM", "SEQ_CLS"]
 DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}
 """By their names in the header of a safetensors file."""
 
+EFFICIENT_LOADING = "FSDP_CPU_RAM_EFFICIENT_LOADING"
+"""The environment variable by which transformers loads weights in one process of a machine, zeros in the others."""
+
 SCORE = "score"
 """The layer that makes the number."""
+
+
+@contextmanager
+def every_process_loads() -> Iterator[None]:
+    """Have each process load a model whole; under FSDP the others may wait for the weights of the first instead."""
+    before = os.environ.get(EFFICIENT_LOADING)
+    os.environ[EFFICIENT_LOADING] = "false"
+    try:
+        yield
+    finally:
+        # accelerate reads it when the trainer is made.
+        if before is None:
+            del os.environ[EFFICIENT_LOADING]
+        else:
+            os.environ[EFFICIENT_LOADING] = before
 
 
 def load_weights(folder: Path, task: Task, dtype: torch.dtype, trusted: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""Progress and warnings while a training runs, the marks of checkpoints, and the loss curve for TensorBoard.
+"""Progress and warnings while a training runs, what ends it early, and the marks of checkpoints.
 
 A preference loss can fall while the model unlearns what it should say: Rafailov et al. (arXiv:2406.02900) and Pal et
 al. (arXiv:2402.13228) show that DPO widens the margin between chosen and rejected even where both become unlikely.
@@ -9,15 +9,14 @@ al. (arXiv:2402.13228) show that DPO widens the margin between chosen and reject
 # ruff: noqa: ARG002 (the arguments of a callback have the names that transformers gives them)
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 from transformers import TrainerCallback
-from transformers.integrations.integration_utils import TensorBoardCallback
 
 from agentmill.schemas.training import DriftLimits
 from agentmill.trainers.command import say
@@ -87,6 +86,16 @@ class Progress(TrainerCallback):
         accuracy = f", accuracy {logs['accuracy']:.3f}" if logs["accuracy"] is not None else ""
         say(f"step {state.global_step} of {state.max_steps}: loss {logs['loss']:.4f}{accuracy}{left}")
 
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Print a point of the validation, and which was the best before."""
+        if not state.is_world_process_zero:
+            return
+        *before, last = validation_curve(state.log_history)
+        best = lowest(before) if before else None
+        compared = "" if best is None else f", lowest before {best['loss']:.4f} at step {best['step']}"
+        accuracy = f", accuracy {last['accuracy']:.3f}" if last["accuracy"] is not None else ""
+        say(f"validation at step {last['step']}: loss {last['loss']:.4f}{accuracy}{compared}")
+
 
 class OverOptimisationWarning(TrainerCallback):
     """Prints the first warning about the loss curve, as soon as there is reason for it."""
@@ -115,6 +124,8 @@ class StopOnDrift(TrainerCallback):
             self.reason = limit_reached(state.log_history, self._limits)
         if self.reason is not None and not control.should_training_stop:
             control.should_training_stop = True
+            # The last model is validated, too.
+            control.should_evaluate = args.eval_strategy != "no"
             if state.is_world_process_zero and state.global_step < state.max_steps:
                 say(f"the training ends {self.reason}")
 
@@ -131,21 +142,70 @@ class MarkCheckpoints(TrainerCallback):
             self._work.mark_complete(state.global_step)
 
 
-class TensorBoardCurve(TensorBoardCallback):
-    """Writes the points of the loss curve for TensorBoard to ``folder``."""
+class SaveBest(TrainerCallback):
+    """Asks for a checkpoint after each validation whose loss is the lowest so far."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self._folder = folder
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Look at the losses, which are the same in every process."""
+        if waited(validation_curve(state.log_history)) == 0:
+            control.should_save = True
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin a file; what a killed training wrote of the steps that are now made again no longer counts."""
-        from torch.utils.tensorboard import SummaryWriter
 
-        if state.is_world_process_zero:
-            # The base class makes a writer of its own, for another folder, only where there is none yet.
-            self.tb_writer = SummaryWriter(str(self._folder), purge_step=state.global_step + 1)
-        super().on_train_begin(args, state, control, **kwargs)
+class StopWithoutImprovement(TrainerCallback):
+    """Ends a training after ``patience`` validations without a loss lower by ``min_delta``; ``reason`` is why."""
+
+    def __init__(self, patience: int, min_delta: float) -> None:
+        self._patience = patience
+        self._min_delta = min_delta
+        self.reason: str | None = None
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Look at the losses, which are the same in every process."""
+        if waited(validation_curve(state.log_history), self._min_delta) < self._patience:
+            return
+        self.reason = (
+            f"at step {state.global_step}: {self._patience} validations without a lower loss (validation.patience)"
+        )
+        control.should_training_stop = True
+        # A training that went on from a checkpoint of this step would go on past it.
+        control.should_save = False
+        if state.is_world_process_zero and state.global_step < state.max_steps:
+            say(f"the training ends {self.reason}")
+
+
+OF_TRANSFORMERS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+"""What transformers adds to each validation, and which the curve leaves out."""
+
+
+def validation_curve(log_history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The points of the validation: step, loss, what the trainer measures, and seconds."""
+    prefix = "eval_"
+    return [
+        {
+            "step": point["step"],
+            **{
+                name.removeprefix(prefix): value
+                for name, value in point.items()
+                if name.startswith(prefix) and name.removeprefix(prefix) not in OF_TRANSFORMERS
+            },
+        }
+        for point in log_history
+        if f"{prefix}loss" in point
+    ]
+
+
+def lowest(curve: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The first point of the lowest loss; a loss that is not a number is higher than all others."""
+    return min(curve, key=lambda point: math.inf if math.isnan(point["loss"]) else point["loss"])
+
+
+def waited(curve: Sequence[dict[str, Any]], min_delta: float = 0.0) -> int:
+    """How many points there have been since the last whose loss was lower by ``min_delta`` than any before."""
+    best, since = math.inf, 0
+    for point in curve:
+        lower = point["loss"] < best - min_delta
+        best, since = (point["loss"], 0) if lower else (best, since + 1)
+    return since
 
 
 FAR = 0.5

@@ -35,6 +35,7 @@ class TokenTree:
     sum over their sequences), and in how many sequences each carries loss (``copies``).
 
     ``branches`` has a row for each token whose parent is not the token before it: its place, and that of its parent.
+    ``members`` are the places of its sequences among those that it was made of.
     """
 
     types: ClassVar[Columns] = {**Encoded.types, "copies": TOKENS, "branches": TOKENS}
@@ -42,6 +43,7 @@ class TokenTree:
     weights: NDArray[np.float32]
     copies: NDArray[np.int32]
     branches: NDArray[np.int32]
+    members: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -60,19 +62,20 @@ def share_prefixes(sequences: Sequence[Encoded], max_length: int) -> list[TokenT
     """
     # In the order of their tokens, a sequence shares most with the one before it. As bytes with the highest first,
     # numbers compare as they should.
-    ordered = sorted(sequences, key=lambda each: each.input_ids.astype(">i4").tobytes())
-    trees: list[list[tuple[Encoded, int]]] = []
+    ordered = sorted(range(len(sequences)), key=lambda place: sequences[place].input_ids.astype(">i4").tobytes())
+    trees: list[list[tuple[int, int]]] = []
     size = 0
     last: Encoded | None = None
-    for sequence in ordered:
+    for place in ordered:
+        sequence = sequences[place]
         common = common_prefix(last.input_ids, sequence.input_ids) if last is not None else 0
         size += len(sequence) - common
         if not common or size > max_length:
             trees.append([])
             size, common = len(sequence), 0
-        trees[-1].append((sequence, common))
+        trees[-1].append((place, common))
         last = sequence
-    return [_tree(members) for members in trees]
+    return [_tree(sequences, members) for members in trees]
 
 
 def common_prefix(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
@@ -82,13 +85,14 @@ def common_prefix(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
     return int(differing[0]) if len(differing) else length
 
 
-def _tree(members: Sequence[tuple[Encoded, int]]) -> TokenTree:
-    """The tree of sequences in the order of their tokens, each with how many it shares with the one before it."""
-    size = sum(len(sequence) - common for sequence, common in members)
+def _tree(sequences: Sequence[Encoded], members: Sequence[tuple[int, int]]) -> TokenTree:
+    """The tree of some sequences in the order of their tokens: each by its place, with how many it shares."""
+    size = sum(len(sequences[place]) - common for place, common in members)
     ids, weights, copies = np.zeros(size, np.int32), np.zeros(size, np.float32), np.zeros(size, np.int32)
     branches: list[tuple[int, int]] = []
     path, end = np.empty(0, np.int64), 0
-    for sequence, common in members:
+    for place, common in members:
+        sequence = sequences[place]
         new = len(sequence) - common
         if new and common and path[common - 1] != end - 1:
             branches.append((end, int(path[common - 1])))
@@ -99,7 +103,8 @@ def _tree(members: Sequence[tuple[Encoded, int]]) -> TokenTree:
         trained = np.flatnonzero(sequence.mask[1:]) + 1
         weights[path[trained]] += sequence.weights[trained]
         copies[path[trained]] += 1
-    return TokenTree(ids, weights, copies, np.array(branches, np.int32).reshape(-1, 2))
+    pairs = np.array(branches, np.int32).reshape(-1, 2)
+    return TokenTree(ids, weights, copies, pairs, tuple(place for place, _ in members))
 
 
 def tree_structure(length: int, branches: Sequence[int]) -> dict[str, NDArray[np.int64]]:

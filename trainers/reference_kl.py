@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 import torch
@@ -65,8 +65,7 @@ class ReferenceTrainer(BaseTrainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        model: torch.nn.Module = self.accelerator.unwrap_model(self.model)
-        for name, layer in model.named_modules():
+        for name, layer in cast(torch.nn.Module, self.model).named_modules():
             # The model is in training mode when TRL asks its reference, which must not vary.
             if name.endswith(f"lora_dropout.{TRL_REFERENCE}") and isinstance(layer, torch.nn.Dropout):
                 layer.p = 0.0

@@ -36,8 +36,7 @@ from agentmill.trainers.model_io import ensure_padding_token
 from agentmill.trainers.preference_data import Comparison, Valued, encode_comparison, encode_valued
 from agentmill.trainers.reference_kl import RecordedOutputs, weighted_pair_loss
 from agentmill.trainers.run_dir import set_up_training
-from agentmill.trainers.token_shards import LENGTH
-from agentmill.trainers.train_loop import Method, train_model
+from agentmill.trainers.train_loop import Method, train_model, validation_examples
 
 FOR_PAIRS = ("margin", "center_rewards_coefficient")
 """Settings that have a meaning for pairs only."""
@@ -153,6 +152,8 @@ class PairRewardTrainer(ScoreTrainer):
     the chosen one scores higher (``accuracy``), by how much (``margin``), and the rewards.
     """
 
+    counted: ClassVar[tuple[str, ...]] = ("pairs", "right", "ahead")
+
     def __init__(self, *args: Any, weighted: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._weighted = weighted
@@ -166,11 +167,13 @@ class PairRewardTrainer(ScoreTrainer):
     ) -> torch.Tensor:
         """The loss of a batch; see the class. TRL's own has no weights."""
         if return_outputs:
-            raise NotImplementedError("only for training")
+            raise NotImplementedError("it gives losses alone")
         batch = dict(inputs)
         weights = batch.pop("weights")
         scores = self.scores(model, batch)
-        self.count_scored(batch)
+        chosen, rejected = scores.detach().squeeze(-1).float().chunk(2)
+        right = (chosen > rejected).sum().item()
+        self.count_scored(batch, pairs=len(chosen), right=right, ahead=(chosen - rejected).sum().item())
         trl_loss = super().compute_loss
         if not self._weighted:
             loss: torch.Tensor = trl_loss(RecordedOutputs([SimpleNamespace(logits=scores)]), batch)
@@ -178,9 +181,8 @@ class PairRewardTrainer(ScoreTrainer):
         return weighted_pair_loss(trl_loss, lambda sides: SimpleNamespace(logits=scores[sides]), batch, weights)
 
     def measured(self, sums: dict[str, float]) -> dict[str, Any]:
-        """Nothing: TRL measures it."""
-        del sums
-        return {}
+        """Of the pairs of a validation; in the loss curve TRL's own values, with the rewards, go before these."""
+        return {"accuracy": sums["right"] / sums["pairs"], "margin": sums["ahead"] / sums["pairs"]}
 
 
 class ValueRewardTrainer(ScoreTrainer):
@@ -192,6 +194,10 @@ class ValueRewardTrainer(ScoreTrainer):
 
     counted: ClassVar[tuple[str, ...]] = ("rows", "squares", "right", "compared")
 
+    def loss_units(self, batch: dict[str, torch.Tensor]) -> int:
+        """Conversations."""
+        return len(batch["values"])
+
     def compute_loss(
         self,
         model: Any,
@@ -201,7 +207,7 @@ class ValueRewardTrainer(ScoreTrainer):
     ) -> torch.Tensor:
         """The loss of a batch. TRL has none on values."""
         if return_outputs:
-            raise NotImplementedError("only for training")
+            raise NotImplementedError("it gives losses alone")
         values, scores = inputs["values"], self.scores(model, inputs).squeeze(-1).float()
         squares = (scores - values) ** 2
         # The upper triangle has each pair once.
@@ -232,10 +238,11 @@ def pair_method(settings: RewardSettings, rows: TrainingRows, pad_token_id: int)
         config=RewardConfig,
         options={**dropout_options(settings), "center_rewards_coefficient": settings.center_rewards_coefficient},
         examples=rows.examples,
-        lengths=rows.column(LENGTH).tolist(),
+        lengths=rows.lengths,
+        validation=validation_examples(rows),
         collator=ComparisonCollator(pad_token_id),
         measured=("accuracy", "margin", "mean_reward", "min_reward", "max_reward"),
-        trainer_arguments={"weighted": bool((rows.column("weight") != 1).any())},
+        trainer_arguments={"weighted": rows.weighted},
         task="SEQ_CLS",
     )
 
@@ -247,7 +254,8 @@ def value_method(settings: RewardSettings, rows: TrainingRows, pad_token_id: int
         config=RewardConfig,
         options=dropout_options(settings),
         examples=rows.examples,
-        lengths=rows.column(LENGTH).tolist(),
+        lengths=rows.lengths,
+        validation=validation_examples(rows),
         collator=ValueCollator(pad_token_id),
         measured=("accuracy", "error"),
         task="SEQ_CLS",

@@ -30,16 +30,19 @@ from agentmill.schemas.tables import Table, remove
 from agentmill.schemas.training import IDENTITY, is_training, template_identity
 from agentmill.trainers.command import TrainSettings, prepare_environment, say
 from agentmill.trainers.hub_models import remove_revisions
+from agentmill.trainers.launch import sharding
 from agentmill.trainers.model_io import load_errors, load_tokenizer
 from agentmill.trainers.trl_config import check_trl_fields
+from agentmill.trainers.validation import ValidationSource, choose_validation, open_validation_table
 
 NOT_IDENTITY = {
-    *("rows", "model", "reference", "output", "recipe"),
-    *("max_dropped", "save_steps", "resume", "log_steps", "tensorboard", "trust_remote_code"),
+    *("rows", "validation_rows", "model", "reference", "output", "recipe"),
+    *("max_dropped", "save_steps", "resume", "log_steps", "report_to", "trust_remote_code"),
+    "launch",  # it counts by the processes that it comes to
 }
 """Settings that do not change what comes out; rows and models count by what is in them."""
 
-LATER_SETTINGS = ("trl", "stop_when", "share_prefixes")
+LATER_SETTINGS = ("trl", "stop_when", "share_prefixes", "validation")
 """Trainings from before there were these have no entry for them, and stay the same training without."""
 
 TOKEN_SETTINGS = ("chat_template", "control_tokens", "long_rows", "margin", "share_prefixes")
@@ -58,6 +61,7 @@ class TrainingSetup:
     work: WorkFolder
     tokenizer: Any
     max_length: int
+    validation: ValidationSource | None = None
     adapter: Path | None = None
 
     @property
@@ -81,11 +85,14 @@ def set_up_training(
     """
     # Also for callers that did not come by the command line.
     prepare_environment()
-    if settings.tensorboard:
-        require("tensorboard")
+    for logger in settings.report_to:
+        require(logger)
     if settings.trl:
         check_trl_fields(trainer, settings.trl)
 
+    validated_on = open_validation_table(settings, table)
+    if validated_on is not None and validated_on is not table:
+        revisions["validation_digest"] = validated_on.digest
     left_out = NOT_IDENTITY | {name for name in LATER_SETTINGS if not getattr(settings, name, None)}
     identity: JsonObject = {
         "trainer": trainer,
@@ -97,6 +104,7 @@ def set_up_training(
         **revisions,
         # The order of the rows depends on how many rows make a batch over all processes.
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "sharding": sharding(),
     }
     work = WorkFolder(Path(settings.output).expanduser().absolute(), identity)
     # Before the tokenizer is loaded, so that a repeated command ends at once.
@@ -110,7 +118,12 @@ def set_up_training(
         max_length = min(settings.max_length, context_length(base) or settings.max_length)
     source = base if adapter is None or not (adapter / "tokenizer_config.json").is_file() else adapter
     tokenizer = load_tokenizer(source, settings.chat_template, settings.trust_remote_code)
-    return TrainingSetup(table, base, work, tokenizer, max_length, adapter)
+    validation = None
+    if validated_on is not None and (config := settings.validates) is not None:
+        validation = choose_validation(config, settings.seed, table, validated_on)
+        if validation.shared_tasks:
+            say(f"warning: {validation.shared_tasks} tasks of the validation rows have rows that are trained on")
+    return TrainingSetup(table, base, work, tokenizer, max_length, validation, adapter)
 
 
 MARK = "complete"
@@ -136,6 +149,8 @@ class WorkFolder:
         """The rows as tokens."""
         self.events = output.with_name(f"{output.name}.tensorboard")
         """The loss curve for TensorBoard."""
+        self.samples = output.with_name(f"{output.name}.samples.jsonl")
+        """What the model said at each validation."""
 
     def finished(self) -> bool:
         """Whether the output is there already. Raises ``UserError`` if something else is in its place."""
@@ -201,12 +216,16 @@ class WorkFolder:
         remove_revisions(self.output)
 
     def _compare(self, found: JsonObject, where: Path) -> None:
-        changed = differences(found, self.identity)
+        # Trainings from before it was recorded have no `sharding`, and stay the same training.
+        wanted = {name: value for name, value in self.identity.items() if name != "sharding" or name in found}
+        changed = differences(found, wanted)
         if changed:
             listed = "; ".join(changed[:4]) + ("; …" if len(changed) > 4 else "")
+            before, now = found.get("processes"), self.identity.get("processes")
+            as_before = f" launch: {{processes: {before}}} trains as before." if before not in (None, now) else ""
             raise UserError(
                 f"{where} comes from another training ({listed})\n"
-                f"Choose another `output`, or delete {where} and run the same command.",
+                f"Choose another `output`, or delete {where} and run the same command.{as_before}",
                 ErrorCode.MADE_DIFFERENTLY,
             )
 

@@ -28,6 +28,7 @@ from agentmill.trainers.adapters import starting_point
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, best_fit, check_rows_stay_apart, cut_windows, join, pad
 from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
+from agentmill.trainers.launch import context_parallel_size, pieces_of_sequence
 from agentmill.trainers.prefix_sharing import (
     TokenTree,
     check_prefixes_can_be_shared,
@@ -37,9 +38,8 @@ from agentmill.trainers.prefix_sharing import (
 )
 from agentmill.trainers.run_dir import TrainingSetup, set_up_training
 from agentmill.trainers.sampled_tokens import encode_row
-from agentmill.trainers.token_shards import LENGTH
 from agentmill.trainers.tokenization import IGNORED, Encoded, RowError
-from agentmill.trainers.train_loop import Method, train_model
+from agentmill.trainers.train_loop import Examples, Method, train_model
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +64,9 @@ def train(settings: SftSettings) -> None:
     report_rows(rows, examples)
     method = sft_method(settings, rows, setup)
     if method.packs:
-        say(f"packing: {rows.counts.written} {examples} in {method.packs} packs of up to {setup.max_length} tokens")
+        say(
+            f"packing: {rows.counts.written} {examples} in {len(method.packs)} packs of up to {setup.max_length} tokens"
+        )
     train_model(settings, setup, rows, method)
 
 
@@ -108,9 +110,10 @@ def packed(batch: Mapping[str, list[list[int]]], rows: Dataset) -> dict[str, lis
 
 
 class SftCollator:
-    """Pads sequences on the right to the longest of the batch."""
+    """Pads sequences on the right to the longest of the batch, and further to a ``multiple`` of tokens."""
 
-    def __init__(self, pad_token_id: int, packed: bool = False, trees: bool = False) -> None:
+    def __init__(self, pad_token_id: int, packed: bool = False, trees: bool = False, multiple: int = 1) -> None:
+        self.multiple = multiple
         self.padding: dict[str, float] = {"input_ids": pad_token_id, "labels": IGNORED, "weights": 0.0}
         if trees:
             self.padding |= dict.fromkeys(("position_ids", "parents", "ends", "copies"), 0)
@@ -121,7 +124,10 @@ class SftCollator:
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Tensors of shape (rows, longest): ``input_ids``, ``attention_mask``, ``labels``, ``weights`` …"""
         batch = {name: pad([row[name] for row in rows], value) for name, value in self.padding.items()}
-        return {**batch, "attention_mask": attention_mask([row["input_ids"] for row in rows])}
+        batch["attention_mask"] = attention_mask([row["input_ids"] for row in rows])
+        more = -batch["input_ids"].shape[1] % self.multiple
+        filling = {**self.padding, "attention_mask": 0}
+        return {name: torch.nn.functional.pad(each, (0, more), value=filling[name]) for name, each in batch.items()}
 
 
 class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
@@ -135,6 +141,7 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
 
     args: SFTConfig
     counted: ClassVar[tuple[str, ...]] = ("right",)
+    divides_sequences: ClassVar[bool] = True
 
     def __init__(self, *args: Any, packing: bool, tree_length: int | None = None, **kwargs: Any) -> None:
         """``tree_length`` is the most tokens of a tree, where examples are trees."""
@@ -160,23 +167,42 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
     ) -> torch.Tensor:
         """The loss of one batch of a step; see the class. TRL's own has no weights."""
         if return_outputs or num_items_in_batch is None:
-            raise NotImplementedError("only for training")
+            raise NotImplementedError("it gives losses alone, as shares of num_items_in_batch")
         attended, labels = inputs["attention_mask"], inputs["labels"]
         # Where a mask is given, transformers does not tell rows apart by their positions.
-        seen = (
-            {"position_ids": inputs["position_ids"]} if self._packing or self._trees else {"attention_mask": attended}
-        )
+        seen = {} if self._packing or self._trees else {"attention_mask": attended}
+        seen |= {name: inputs[name] for name in ("position_ids", "shift_labels") if name in inputs}
         if self._trees:
             seen |= {"attention_mask": tree_mask(inputs["ends"], self.model), "parents": inputs["parents"]}
         outputs = model(input_ids=inputs["input_ids"], labels=labels, fused_lm_head=True, **seen)
-        self.count(attended, labels[:, 1:] != IGNORED, right=outputs.is_top1.sum().item())
-        log_probs = outputs.log_probs * inputs["weights"][:, 1:]
-        if self.args.loss_type == "dft":
+        following, weights = inputs.get("shift_labels"), inputs["weights"]
+        if following is None:
+            following, weights = labels[:, 1:], weights[:, 1:]
+        self.count(attended, following != IGNORED, right=outputs.is_top1.sum().item())
+        log_probs = outputs.log_probs * weights
+        # Its loss is also low where tokens are impossible, so validation measures the likelihood.
+        if self.args.loss_type == "dft" and not self.validating:
             # Without a gradient through the weight: it scales the loss, and is not itself to be learnt.
             log_probs = log_probs * outputs.log_probs.detach().exp()
         # Gradients are averaged over processes, while the number of tokens is summed over them.
         loss: torch.Tensor = -log_probs.sum() / num_items_in_batch * self.accelerator.num_processes
         return loss
+
+    def loss_units(self, batch: dict[str, torch.Tensor]) -> int:
+        """Tokens with loss; one that several sequences share counts for each of them."""
+        trained = batch["labels"][:, 1:] != IGNORED
+        return int(batch["copies"][:, 1:][trained].sum() if self._trees else trained.sum())
+
+    def _prepare_context_parallel_inputs(self, model: Any, inputs: dict[str, torch.Tensor]) -> Any:
+        """Also shift the weights, and divide them between the processes as the labels are."""
+        if context_parallel_size() == 1:
+            return super()._prepare_context_parallel_inputs(model, inputs)
+        inputs["weights"] = torch.nn.functional.pad(inputs["weights"][:, 1:], (0, 1))
+        context: Any
+        context, inputs = super()._prepare_context_parallel_inputs(model, inputs)
+        context.keywords["buffers"].append(inputs["weights"])
+        context.keywords["buffer_seq_dims"].append(1)
+        return context, inputs
 
     def measured(self, sums: dict[str, float]) -> dict[str, Any]:
         """The accuracy."""
@@ -185,27 +211,34 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
 
 def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) -> Method:
     """Supervised fine-tuning on sequences, or on packs of them."""
-    lengths, packs = rows.column(LENGTH), None
-    examples = rows.examples.with_transform(with_labels_and_structure if settings.share_prefixes else with_labels)
-    if settings.packing:
-        packs = best_fit(lengths.tolist(), setup.max_length, settings.seed)
-        lengths = np.array([lengths[numbers].sum() for numbers in packs])
-        examples = Dataset.from_dict({"rows": packs}).with_transform(partial(packed, rows=examples))
+    packs = best_fit(rows.lengths, setup.max_length, settings.seed) if settings.packing else None
+    # Rows to validate on are alone in their packs, so that processes can share few of them.
+    alone = [[row] for row in range(len(rows.validation.lengths))] if rows.validation and packs is not None else None
+    trees = settings.share_prefixes
+    examples = sequence_examples(rows, packs, trees)
     return Method(
         trainer=MaskedSFTTrainer,
         config=SFTConfig,
         # TRL would tokenise and mask the rows anew.
         options={"dataset_kwargs": {"skip_prepare_dataset": True}, "loss_type": settings.objective},
-        examples=examples,
-        lengths=lengths.tolist(),
-        collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing, settings.share_prefixes),
+        examples=examples.dataset,
+        lengths=examples.lengths,
+        validation=sequence_examples(rows.validation, alone, trees) if rows.validation else None,
+        collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing, trees, pieces_of_sequence()),
         measured=("accuracy",),
-        packs=len(packs) if packs else None,
-        trainer_arguments={
-            "packing": settings.packing,
-            "tree_length": setup.max_length if settings.share_prefixes else None,
-        },
+        packs=packs,
+        trainer_arguments={"packing": settings.packing, "tree_length": setup.max_length if trees else None},
     )
+
+
+def sequence_examples(rows: TrainingRows, packs: list[list[int]] | None, trees: bool) -> Examples:
+    """Sequences or trees, or the ``packs`` of those with these numbers."""
+    transform = with_labels_and_structure if trees else with_labels
+    examples, lengths = rows.examples.with_transform(transform), rows.lengths
+    if packs is None:
+        return Examples(examples, lengths)
+    whole = Dataset.from_dict({"rows": packs}).with_transform(partial(packed, rows=examples))
+    return Examples(whole, [sum(lengths[row] for row in pack) for pack in packs])
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ PARALLEL = 10_000
 """Rows from which on several processes make them: below, these would take longer to start than they save."""
 
 LENGTH = "length"
+ROW_IDS = "row_ids"
 IDENTITY = "tokens.json"
 WAIT_S = 0.2
 
@@ -54,6 +55,22 @@ class Example(Protocol):
 
     def columns(self) -> Mapping[str, Any]:
         """A value for each column in which it is stored."""
+
+
+@dataclass(frozen=True)
+class WithRows:
+    """An example with the ids of the rows that it was made of."""
+
+    types: ClassVar[Columns] = {ROW_IDS: pa.list_(pa.string())}
+    example: Example
+    row_ids: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.example)
+
+    def columns(self) -> Mapping[str, Any]:
+        """The example as it is stored, and the ids."""
+        return {**self.example.columns(), ROW_IDS: self.row_ids}
 
 
 class FileMaker(ABC, Generic[E, C]):

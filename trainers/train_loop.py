@@ -21,10 +21,12 @@ from agentmill.trainers.batching import row_order
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
 from agentmill.trainers.hub_models import revisions_of
+from agentmill.trainers.launch import check_attention, check_environment, context_parallel_size
 from agentmill.trainers.model_card import TrainingRecord, summarize, versions, write_record
 from agentmill.trainers.model_io import (
     Task,
     check_lora_targets,
+    every_process_loads,
     load_merged,
     load_model,
     load_weights,
@@ -32,13 +34,7 @@ from agentmill.trainers.model_io import (
     save_adapter,
     save_whole,
 )
-from agentmill.trainers.monitors import (
-    MarkCheckpoints,
-    OverOptimisationWarning,
-    Progress,
-    StopOnDrift,
-    TensorBoardCurve,
-)
+from agentmill.trainers.observers import early_stops, observers, sampling, set_validation, validation_record
 from agentmill.trainers.run_dir import TrainingSetup, space_errors
 from agentmill.trainers.trl_config import trl_errors
 
@@ -52,12 +48,23 @@ FIXED: Mapping[str, Any] = {
     "max_length": None,
     # The rows are in order already; an order of transformers' would know nothing of lengths.
     "train_sampling_strategy": "sequential",
-    # The last checkpoint is incomplete when a training is killed while writing it.
-    "save_total_limit": 2,
     # Progress is printed by a callback of ours, in lines that also suit a log.
     "disable_tqdm": True,
 }
 """Fields of TRL's configuration that are the same for every training."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples of a method, as its collator takes them, with their lengths in tokens."""
+
+    dataset: Dataset
+    lengths: list[int]
+
+
+def validation_examples(rows: TrainingRows) -> Examples | None:
+    """The rows to validate on, as they are on disk."""
+    return None if rows.validation is None else Examples(rows.validation.examples, rows.validation.lengths)
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,9 @@ class Method:
 
     ``trainer`` is our subclass of TRL's, which also gets ``trainer_arguments``; ``config`` is TRL's configuration for
     it, which also gets ``options``. ``lengths`` are those of the ``examples``, in tokens; ``measured`` are
-    the values in a point of the loss curve with ``POINT``; ``packs`` is the number of packs, if examples are packs;
-    ``reference`` is a model to be kept besides the trained one; ``task`` is what the model is for.
+    the values in a point of the loss curve with ``POINT``; ``packs`` are the sequences of each, if they are packs;
+    ``reference`` is a model to be kept besides the trained one; ``task`` is what the model is for. ``validation`` are
+    examples that are not trained on.
     """
 
     trainer: type[BaseTrainer]
@@ -77,7 +85,8 @@ class Method:
     lengths: list[int]
     collator: Any
     measured: tuple[str, ...]
-    packs: int | None = None
+    validation: Examples | None = None
+    packs: list[list[int]] | None = None
     reference: ModelFiles | None = None
     trainer_arguments: dict[str, Any] = field(default_factory=dict)
     task: Task = "CAUSAL_LM"
@@ -94,6 +103,7 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     precision = choose_precision(settings.precision)
+    check_environment(precision, method.trainer.divides_sequences and not settings.needs_whole_sequences)
     with trl_errors(settings.trl):
         arguments = trl_arguments(settings, setup, method, precision)
     # The others must see the folder only after incomplete checkpoints are gone, or processes would start from different
@@ -106,15 +116,18 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     # The head of a reward model is drawn while the model is loaded, before the trainer sets its seed.
     torch.manual_seed(settings.seed)
     model = load_start(setup, settings, precision, method.task)
-    reference = load_reference(method.reference, settings, precision) if method.reference else None
+    check_attention(model.config)
+    # TRL divides a reference as each process has it, and does not send it from the first.
+    with every_process_loads():
+        reference = load_reference(method.reference, settings, precision) if method.reference else None
     with trl_errors(settings.trl):
         trainer = make_trainer(settings, setup, method, arguments, (model, reference))
     # TRL has put the adapter on by now, so what learns is known.
     parameters = count_parameters(trainer.model)
     setup.work.require_space(needed_bytes(settings, **parameters))
-    guard = StopOnDrift(limits) if (limits := getattr(settings, "stop_when", None)) is not None else None
-    if guard is not None:
-        trainer.add_callback(guard)
+    guards = early_stops(settings)
+    for callback in [*guards, *sampling(settings, setup, rows)]:
+        trainer.add_callback(callback)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(str(setup.work.raw))
     points = [point for point in trainer.state.log_history if "loss" in point]
@@ -123,10 +136,14 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     if arguments.process_index == 0:
         write_model(setup, settings, method.task)
         # A limit that the last step reaches ends nothing.
-        stopped = guard.reason if guard is not None and trainer.state.global_step < arguments.max_steps else None
-        facts = {"precision": precision, "packs": method.packs, **parameters, **summarize(curve)}
+        reasons = [guard.reason for guard in guards if guard.reason is not None]
+        stopped = reasons[0] if reasons and trainer.state.global_step < arguments.max_steps else None
+        facts = {"precision": precision, "packs": method.packs and len(method.packs), **parameters, **summarize(curve)}
         facts |= {"steps": trainer.state.global_step, "stopped": stopped}
+        facts["validation"] = validation_record(setup, rows, trainer.state, arguments)
         record = make_record(settings, setup, rows, arguments, facts)
+        order = example_order(settings, method, arguments)[: record.steps * record.rows_per_step]
+        rows.write_seen(setup.work.model, method.packs, order, record.rows_per_step)
         write_record(setup.work.model, record, setup.table.manifest)
         setup.work.publish()
     trainer.accelerator.wait_for_everyone()
@@ -156,33 +173,34 @@ def make_trainer(
 ) -> BaseTrainer:
     """TRL's trainer over the examples, in the order of the whole training; ``models`` are the model and a reference."""
     model, reference = models
-    # The rows of the whole training one after the other: of like length in a group, and the same after a stop.
-    order = row_order(
-        method.lengths,
-        settings.batch_size * arguments.world_size,
-        arguments.max_steps * rows_per_step(settings, arguments.world_size),
-        settings.seed,
-    )
+    validation = method.validation
     trainer = method.trainer(
         model=model,
         args=arguments,
-        train_dataset=method.examples.select(order),
+        train_dataset=method.examples.select(example_order(settings, method, arguments)),
+        eval_dataset=validation.dataset if validation is not None else None,
+        validation_lengths=validation.lengths if validation is not None else (),
         processing_class=setup.tokenizer,
         data_collator=method.collator,
         # TRL makes a new adapter of it; one that is trained on is there already.
         peft_config=lora_config(settings.lora, method.task) if setup.adapter is None else None,
-        callbacks=[
-            Progress(),
-            OverOptimisationWarning(),
-            MarkCheckpoints(setup.work),
-            *([TensorBoardCurve(setup.work.events)] if settings.tensorboard else []),
-        ],
+        callbacks=observers(settings, setup, arguments),
         **({"ref_model": reference} if reference is not None else {}),
         **method.trainer_arguments,
     )
     # transformers adds it where tqdm is disabled, and prints each point of the curve.
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def example_order(settings: TrainSettings, method: Method, arguments: TrainingArguments) -> list[int]:
+    """The examples of the whole training one after the other: of like length in a group, and the same after a stop."""
+    return row_order(
+        method.lengths,
+        settings.batch_size * data_processes(arguments),
+        arguments.max_steps * rows_per_step(settings, data_processes(arguments)),
+        settings.seed,
+    )
 
 
 def make_record(
@@ -212,7 +230,7 @@ def make_record(
         roles=found.roles,
         trees=found.trees,
         tokens_from={"stored": found.stored, "text": found.conversations - found.stored},
-        rows_per_step=rows_per_step(settings, arguments.world_size),
+        rows_per_step=rows_per_step(settings, data_processes(arguments)),
         peak_memory_gib=peak_memory_gib(),
         device=device_name(),
         processes=arguments.world_size,
@@ -241,19 +259,27 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
         logging_steps=settings.log_steps,
         save_strategy="steps" if settings.save_steps else "no",
         save_steps=settings.save_steps or 1,
+        # The last checkpoint is incomplete when a training is killed while writing it.
+        save_total_limit=2,
         **FIXED,
         **method.options,
         **settings.trl,
     )
-    one_step = rows_per_step(settings, arguments.world_size)
+    one_step = rows_per_step(settings, data_processes(arguments))
     # Set afterwards: how many processes there are is known only from the configuration itself.
     arguments.max_steps = settings.max_steps or math.ceil(len(method.lengths) * settings.epochs / one_step)
     arguments.warmup_steps = round(settings.warmup * arguments.max_steps)
+    set_validation(settings.validates, arguments)
     return arguments
 
 
+def data_processes(arguments: TrainingArguments) -> int:
+    """The processes that get different rows; those that divide a sequence between them get the same."""
+    return int(arguments.world_size) // context_parallel_size()
+
+
 def rows_per_step(settings: TrainSettings, processes: int) -> int:
-    """Examples that go into one optimizer step."""
+    """Examples that go into one optimizer step, with as many ``processes`` that get different rows."""
     return settings.batch_size * settings.gradient_accumulation * processes
 
 
@@ -273,7 +299,8 @@ def write_model(setup: TrainingSetup, settings: TrainSettings, task: Task) -> No
 
 def count_parameters(model: Any) -> dict[str, int]:
     """The numbers of the model's parameters and of those that learn."""
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    # ZeRO stage 3 leaves a parameter empty and keeps its size aside.
+    sizes = [(getattr(each, "ds_numel", each.numel()), each.requires_grad) for each in model.parameters()]
     return {
         "parameters": sum(size for size, _ in sizes),
         "trained_parameters": sum(size for size, learns in sizes if learns),
@@ -281,9 +308,10 @@ def count_parameters(model: Any) -> dict[str, int]:
 
 
 def needed_bytes(settings: TrainSettings, parameters: int, trained_parameters: int) -> int:
-    """Disk that a training takes: three checkpoints (weights and two moments in fp32), what TRL saves, the model."""
-    # The third is the one being written while the two last are kept.
-    checkpoints = 3 * 12 * trained_parameters if settings.save_steps else 0
+    """Disk that a training takes: checkpoints (weights and two moments in fp32), what TRL saves, the model."""
+    # One more is being written while the two last, and with `keep: best` the best one, are kept.
+    kept = 4 if settings.validates is not None and settings.validates.keep == "best" else 3
+    checkpoints = kept * 12 * trained_parameters if settings.save_steps else 0
     merged = settings.lora is None or settings.lora.merge
     return checkpoints + 4 * trained_parameters + (4 * parameters if merged else 0)
 

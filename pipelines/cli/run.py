@@ -19,6 +19,7 @@ from agentmill.pipelines.recipes.precheck import check_dry
 from agentmill.pipelines.recipes.preview import preview as in_small
 from agentmill.pipelines.recipes.runner import RECIPE as RECIPE_FILE
 from agentmill.pipelines.recipes.runner import RETRY_ABOVE, SUMMARY, RunResult, run_plan
+from agentmill.pipelines.recipes.seeds import SEED_COLUMNS, SeedsResult, over_seeds, seed_overrides, seed_rows
 from agentmill.pipelines.recipes.summary import (
     MEASURE_COLUMNS,
     SELECTION_COLUMNS,
@@ -103,6 +104,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     epilog=example(
         "agentmill run configs/quickstart.yaml --dry-run",
         "agentmill run configs/quickstart.yaml seed=1 run_dir=runs/seed-1",
+        "agentmill run configs/quickstart.yaml --seeds 3",
         "agentmill run eto --only data models.actor='{policy: expert, mistakes: 0.3}'",
     )
 )
@@ -112,8 +114,14 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 @RETRY
 @part_options
 @PREVIEW
+@click.option(
+    "--seeds",
+    metavar="N",
+    type=click.IntRange(min=2),
+    help="Run it N times with seeds from its own on, into RUN/seed-SEED, and compare the evaluations over them.",
+)
 @click.option("--dry-run", is_flag=True, help="Check the recipe and list its steps; start nothing.")
-@answers(RunResult, Planned)
+@answers(RunResult, Planned, SeedsResult)
 def run(
     recipe: Path,
     overrides: tuple[str, ...],
@@ -121,6 +129,7 @@ def run(
     retry_dropped: bool | None,
     part: Part,
     preview: int | None,
+    seeds: int | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -129,12 +138,17 @@ def run(
     What is finished is skipped, so the same command goes on after an interrupt. KEY=VALUE changes the recipe:
     seed=1, run_dir=runs/other, steps.3.n=4 or, by the name of a step's output, steps.tasks.n=4.
     """
-    read = read_recipe(recipe, overrides)
-    plan = make_plan(read if preview is None else in_small(read, preview, dry=dry_run), part)
+    runs = [list(overrides)] if seeds is None else seed_overrides(recipe, overrides, seeds)
+    reads = [read_recipe(recipe, each) for each in runs]
+    plans = [make_plan(read if preview is None else in_small(read, preview, dry=dry_run), part) for read in reads]
     if dry_run:
-        answer(planned(plan), show_plan, as_json)
+        answer(planned(plans[0]), show_plan, as_json)
+        return
+    results = [carried_out(plan, replace, retry_dropped) for plan in plans]
+    if seeds is None:
+        answer(results[0], show_finish, as_json)
     else:
-        answer(carried_out(plan, replace, retry_dropped), show_finish, as_json)
+        answer(over_seeds([each.summary for each in results]), show_seeds, as_json)
 
 
 def carried_out(plan: Plan, replace: bool, retry_dropped: bool | None) -> RunResult:
@@ -203,6 +217,15 @@ def show_finish(finish: RunResult) -> None:
     say_left_out(finish.left_out)
     say()
     show_where(summary, is_whole=not finish.left_out)
+
+
+def show_seeds(result: SeedsResult) -> None:
+    """Print the evaluations of runs with several seeds."""
+    table(f"{result.name}: success over {len(result.run_dirs)} seeds", SEED_COLUMNS, seed_rows(result))
+    if not result.measures:
+        say("none of the runs has an evaluation to compare")
+    for seed, run_dir in result.run_dirs.items():
+        say(f"seed {seed}: {run_dir}")
 
 
 def say_left_out(left_out: Mapping[str, str]) -> None:

@@ -83,6 +83,8 @@ def show(trained: Trained) -> None:
         f"{trained.steps} steps in {trained.seconds:,.1f} s, loss {trained.first_loss:.4f} to {trained.last_loss:.4f}"
     )
     say(f"{trained.model}: {went}")
+    for note in trained.notes:
+        say(note)
 
 
 @click.group(commands=[trainer_command(trainer) for trainer in HELP])

@@ -107,6 +107,12 @@ class Acting(EpisodeParameters, Operator):
                 "name a model as `policy`",
                 ErrorCode.KEY_NOT_FOR_THIS,
             )
+        if self.scaffold == "text" and any(config.thoughts for config in models.values()):
+            raise UserError(
+                "`thoughts` of an expert go before its actions, and `scaffold: text` asks for commands alone\n"
+                "give the step `scaffold: react` or `scaffold: tools`, or name an expert without thoughts",
+                ErrorCode.NEEDS_ANOTHER_KEY,
+            )
         parameter, n = self.draws()
         sampled = [
             {**config.sampling.model_dump(), **self.sampling(role)}

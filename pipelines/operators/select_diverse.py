@@ -66,6 +66,7 @@ class SelectDiverse(FilterParameters):
     primary: ClassVar[str] = "of"
     verb: ClassVar[str | None] = "curate"
     table_roles: ClassVar[Sequence[str]] = ("of", "tasks", "environments", *ANNOTATION_ROLES)
+    counted: ClassVar[Sequence[str]] = ("size",)
 
     of: TableNames = Field(description="tables of trajectories")
     tasks: TableNames | None = Field(default=None, description="tables of tasks, for quotas by task.FIELD")

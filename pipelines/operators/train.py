@@ -16,7 +16,7 @@ from pydantic import Field
 
 from agentmill.pipelines.engine.provenance import Provenance, changed, provenance
 from agentmill.pipelines.operators.bounds import Bounds, Rows
-from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.run_context import RunContext
 from agentmill.pipelines.operators.task_step import StepResult, TaskStep
 from agentmill.pipelines.processes.children import run_module
@@ -24,6 +24,7 @@ from agentmill.pipelines.serving.models import ModelConfig, model_folder
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.launch import check_configuration, planned_launch, visible_gpus
 from agentmill.schemas.model_hub import hub_model
 from agentmill.schemas.models import TRAINING_RECORD
 from agentmill.schemas.records.manifest import write_atomically
@@ -47,6 +48,9 @@ MODEL = "Model"
 REWARD_MODEL = "RewardModel"
 """What the training of a reward model writes: later steps score text with it, and none can act with it."""
 
+VALIDATION_ROWS = "validation_rows"
+"""The role of rows that are not trained on, in a table of their own."""
+
 TRAININGS = "trainings"
 RECORD = TRAINING_RECORD
 
@@ -66,10 +70,13 @@ class Training(TaskStep, TrainConfig):
     result: ClassVar[str] = RECORD
     counted: ClassVar[Sequence[str]] = ("max_steps",)
     primary: ClassVar[str] = "rows"
-    table_roles: ClassVar[Sequence[str]] = ("rows",)
+    table_roles: ClassVar[Sequence[str]] = ("rows", VALIDATION_ROWS)
     model_roles: ClassVar[Mapping[str, str]] = {"model": "model"}
 
     rows: TableNames = Field(max_length=1, description="the table of training rows")
+    validation_rows: TableNames | None = Field(
+        None, max_length=1, description="a table of rows to validate on and not train on; by default see `validation`"
+    )
     model: str = Field(description="the model to start from: an entry of models, @base or @last, or a training")
 
     @property
@@ -80,6 +87,8 @@ class Training(TaskStep, TrainConfig):
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """A model."""
         expect(reads, "rows", *self.records)
+        if self.validation_rows:
+            expect(reads, VALIDATION_ROWS, expect(reads, "rows", *self.records))
         return self.makes
 
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
@@ -97,6 +106,9 @@ class Training(TaskStep, TrainConfig):
         given = self._given()
         if self.chat_template is not None:
             given["chat_template"] = template_identity(self.chat_template)
+        # The number decides how many rows a step trains; the configuration only how they are divided.
+        if given.pop("launch", None) and self.launch.processes != "auto":
+            given["launch"] = {"processes": self.launch.processes}
         return {**given, "seed": seed, **models}
 
     def run(
@@ -129,21 +141,32 @@ class Training(TaskStep, TrainConfig):
         if find_spec("trl") is not None:
             run_module("agentmill.trainers.trl_config", [self.trainer, msgspec.json.encode(self.trl).decode()])
 
+    def check_launch(self) -> None:
+        """Raises ``UserError`` for an accelerate configuration that cannot be used for this training."""
+        if self.launch.config is not None:
+            check_configuration(self.launch.config, self.trainer, self.precision, self.needs_whole_sequences)
+
+    def check_processes(self) -> None:
+        """Raises ``UserError`` where this machine lacks GPUs or a package for the processes that are asked for."""
+        planned_launch(self.launch, len(visible_gpus()))
+
     def _given(self) -> JsonObject:
         """The parameters that the recipe gives, but for tables and models. A null that is the default is left out."""
-        given = self.model_dump(mode="json", exclude={"rows", *self.model_roles.values()}, exclude_unset=True)
+        given = self.model_dump(
+            mode="json", exclude={*self.table_roles, *self.model_roles.values()}, exclude_unset=True
+        )
         defaults = {name: field.default for name, field in type(self).model_fields.items()}
         return {name: value for name, value in given.items() if value is not None or defaults[name] is not None}
 
     def _settings(self, inputs: Inputs, models: Mapping[str, ModelConfig], output: Path) -> JsonObject:
         """What the trainer reads."""
-        (rows,) = inputs["rows"]
+        tables = {role: str(table.folder) for role in self.table_roles for table in tables_of(inputs, role)}
         starts = {role: start_of(models[role]) for role in self.policies()}
-        return {**self._given(), **starts, "rows": str(rows.folder), "output": str(output)}
+        return {**self._given(), **starts, **tables, "output": str(output)}
 
 
 def start_of(config: ModelConfig) -> str:
-    """What a trainer is told to start from: a folder, be it that of an adapter, or a model on the Hub.
+    """What a trainer is given to start from: a folder, be it that of an adapter, or a model on the Hub.
 
     Raises ``UserError`` where there is none.
     """
@@ -192,6 +215,30 @@ class TrainReward(RewardConfig, Training):
     makes: ClassVar[str] = REWARD_MODEL
 
 
+class Validation(msgspec.Struct, frozen=True):
+    """What we read of the validation in that record."""
+
+    counts: Counts
+    shared_tasks: int
+    best_step: int
+    best_loss: float | None
+    last_loss: float | None
+    kept_step: int
+
+    @property
+    def notes(self) -> list[str]:
+        """What the summary of a run shows."""
+        # JSON has no number for a loss that is none.
+        last, best = (f"{loss:.4f}" if loss is not None else "nan" for loss in (self.last_loss, self.best_loss))
+        note = (
+            f"validation loss {last} on {self.counts.used} rows that were not trained on;"
+            f" lowest {best} at step {self.best_step}, the model is that of step {self.kept_step}"
+        )
+        if not self.shared_tasks:
+            return [note]
+        return [note, f"warning: {self.shared_tasks} tasks of the validation rows have rows that were trained on"]
+
+
 class Report(msgspec.Struct, frozen=True):
     """What we read of the record that the trainer leaves in the model folder."""
 
@@ -199,11 +246,13 @@ class Report(msgspec.Struct, frozen=True):
     reasons: dict[str, int]
     seconds: float
     stopped: str | None = None
+    validation: Validation | None = None
 
     @property
     def notes(self) -> list[str]:
-        """What the summary of a run shows: why the training ended early."""
-        return [] if self.stopped is None else [f"the training ended early {self.stopped}"]
+        """What the summary of a run shows: why the training ended early, and the validation loss."""
+        ended = [] if self.stopped is None else [f"the training ended early {self.stopped}"]
+        return [*ended, *(self.validation.notes if self.validation is not None else [])]
 
 
 class Site(msgspec.Struct, frozen=True):

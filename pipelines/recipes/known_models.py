@@ -108,7 +108,8 @@ class KnownModels:
             # Where this training is left out, what cannot be trained acts in the place of the trained model, too.
             self._versions[name] = {BASE: base}
             if training.makes != REWARD_MODEL:
-                self._note_newest(step, training, base)
+                # A copy: what a route has trained is told from what was there before by identity.
+                self._note_newest(step, training, base.model_copy())
             return
         scores = training.makes == REWARD_MODEL
         start = base if training.keeps_adapter else without_adapter(base)

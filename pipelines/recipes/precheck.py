@@ -166,8 +166,11 @@ def awaits_download(named: str, weights: bool = True) -> bool:
 def needs_of_training(name: str, training: Training, model: ModelConfig, trained: Mapping[str, Step]) -> Iterator[Need]:
     """What the training of ``model`` in the step ``name`` needs apart from its tables."""
     yield Need(("extra", "train"), "machine", partial(require, "train"))
-    if training.tensorboard:
-        yield Need(("extra", "tensorboard"), "machine", partial(require, "tensorboard"))
+    for logger in training.report_to:
+        yield Need(("extra", logger), "machine", partial(require, logger))
+    if "launch" in training.model_fields_set:
+        yield Need(("launch of", name), "recipe", training.check_launch)
+        yield Need(("processes of", name), "machine", training.check_processes)
     if training.trl:
         yield Need(("fields of TRL", training.trainer, ", ".join(training.trl), name), "machine", training.check_trl)
     adapter = model.adapter_path

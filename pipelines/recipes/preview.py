@@ -33,9 +33,9 @@ CUT = (Task.__name__, Trajectory.__name__)
 def preview(recipe: Recipe, n: int, *, dry: bool = False) -> Recipe:
     """``recipe`` in small, in a run directory of its own; with ``dry`` no table is written, and ``data`` stay whole.
 
-    Steps propose at most ``n`` environments, and ``n`` tasks for each; trainings take ``n`` optimizer steps; a
-    ``share`` of tasks is all of them. Of ``data`` the first ``n`` trajectories are read, and the first ``n`` tasks of
-    each split.
+    Steps propose at most ``n`` environments, and ``n`` tasks for each; trainings take ``n`` optimizer steps, and
+    ``select_diverse`` keeps ``n`` trajectories; a ``share`` of tasks is all of them. Of ``data`` the first ``n``
+    trajectories are read, and the first ``n`` tasks of each split.
     """
     run_dir = f"{recipe.run_dir.rstrip('/')}{SUFFIX}"
     changes: dict[str, Any] = {"run_dir": run_dir, "steps": [small_step(step, n) for step in recipe.steps]}

@@ -29,6 +29,7 @@ from agentmill.synthesis.policies.cost import Budget, Prices
 from agentmill.synthesis.policies.mistakes import MISTAKES
 from agentmill.synthesis.policies.policy import FROM_ENVIRONMENT, PolicySettings
 from agentmill.synthesis.policies.rate_limit import Limits
+from agentmill.synthesis.policies.scripted import THOUGHTS
 
 
 def on_cpu() -> bool:
@@ -53,7 +54,7 @@ OURS = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"}
 OF_VLLM = frozenset({"seed", "logprobs", "return_token_ids", "structured_outputs"})
 
 OF_REQUESTS = frozenset({"endpoints", "api_key_variable", "turn_timeout_s", "patience_s", "max_retries"})
-OF_ONE_POLICY = {"turns": "scripted", "server": "vllm", "mistakes": "expert"}
+OF_ONE_POLICY = {"turns": "scripted", "server": "vllm", "mistakes": "expert", "thoughts": "expert"}
 OF_SERVED_WRITERS = ("chat_template", "lora", "tool_call_parser")
 """Settings of a server that say how its model writes, or is asked to."""
 
@@ -169,8 +170,8 @@ class ModelConfig(Config):
     requests back as the provider wants it; ``budget`` is what the model may cost in a run. ``extra_body`` has
     parameters of a request that ``sampling`` has no name for, and ``headers`` those of HTTP, of which the value
     ``env:NAME`` is read from the environment: a secret never is in a recipe. ``mistakes`` is the rate at which the
-    policy ``expert`` errs. ``context_window``, in tokens, is the most that a request to ``endpoints`` may hold, by
-    which ``agentmill plan`` counts.
+    policy ``expert`` errs; with ``thoughts: plan`` it writes its plan before each action. ``context_window``, in
+    tokens, is the most that a request to ``endpoints`` may hold, by which ``agentmill plan`` counts.
     """
 
     policy: str
@@ -191,6 +192,7 @@ class ModelConfig(Config):
     budget: Budget | None = None
     turns: list[str] = []
     mistakes: Annotated[float | None, Field(ge=0, le=1)] = None
+    thoughts: Literal["plan"] | None = None
     context_window: Annotated[int | None, Field(ge=16)] = None
     # No fields: servers go by the fields, and two entries of one model share a server.
     _entry: str | None = PrivateAttr(None)
@@ -243,6 +245,8 @@ class ModelConfig(Config):
         for name, policy in OF_ONE_POLICY.items():
             if name in given and self.policy != policy and self.policy in BUILT_IN:
                 raise ValueError(f"`{name}` is for policy {policy!r}, and this one is {self.policy!r}; leave it out")
+        if self.thoughts is not None and self.mistakes is not None:
+            raise ValueError("`thoughts` are the plan that is kept to, and with `mistakes` it is not; give one of them")
         if self.managed and self.revision is not None:
             raise ValueError(
                 "`revision` is for models behind `endpoints`; that of a folder is the digest of its files, and one on"
@@ -358,7 +362,8 @@ class ModelConfig(Config):
 
         ``revision`` is that of the model folder; an adapter of ours adds its own.
         """
-        chosen: JsonObject = {} if self.mistakes is None else {MISTAKES: self.mistakes}
+        of_expert = {MISTAKES: self.mistakes, THOUGHTS: self.thoughts}
+        chosen: JsonObject = {name: value for name, value in of_expert.items() if value is not None}
         if self.policy in SAMPLED:
             chosen = {**self.sampling.sent(sampling or {}), **self.extra_body}
         return PolicySettings(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from agentmill.pipelines.serving.models import ServerConfig, model_path, on_cpu
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import install_command
+from agentmill.schemas.launch import visible_gpus
 from agentmill.schemas.model_hub import hub_model
 from agentmill.schemas.models import context_length, is_reward_model
 
@@ -108,18 +108,6 @@ def cpu_dtype(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """
     flags = cpuinfo.read_text(encoding="utf-8") if cpuinfo.is_file() else ""
     return "bfloat16" if any(name in flags for name in ("avx512_bf16", "amx_bf16", " bf16")) else "float32"
-
-
-def visible_gpus() -> list[str]:
-    """The GPUs that a process started now could use, by the names that ``CUDA_VISIBLE_DEVICES`` takes."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        return [name for name in chosen.split(",") if name]
-    try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return []
-    return [str(index) for index, line in enumerate(listed.splitlines()) if line.startswith("GPU")]
 
 
 def served_length(folder: Path) -> int:

@@ -42,6 +42,10 @@ def refusal(why: str) -> Transition:
     return Transition(observation=TextObservation(content=plain, source="environment"), error=True)
 
 
+UNMET = "unmet"
+"""In the evidence of a ``Check``: sentences (without a full stop) that do not hold yet, where the family can tell."""
+
+
 class Check(Record):
     """What the environment's own checker says of the current state: ``score`` in [0, 1], the share of the goal met."""
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
 from agentmill.schemas.views.dialogue import Dialogue
+from agentmill.synthesis.environments.environment import UNMET, Environment
 from agentmill.synthesis.policies.mistakes import (
     EXPERT,
     MISTAKES,
@@ -20,6 +23,12 @@ from agentmill.synthesis.policies.policy import Conversation, PolicyError, Polic
 from agentmill.synthesis.policies.reward_model import Score, Shown
 
 Script = Callable[[Conversation], Turn]
+
+THOUGHTS = "thoughts"
+"""The sampling parameter of the policy ``expert``: what it writes before each action; by default nothing."""
+
+LONGEST_PLAN = 20
+"""A thought names no more actions than this."""
 
 
 class ScriptedPolicy:
@@ -58,6 +67,8 @@ class ExpertPolicy:
     seed of the turn, so the same episode has the same mistakes. Then it stands in for a model: it goes on with any
     action where a mistake has left it without a plan, answers a question for words with a fixed sentence, one for JSON,
     as a judge is asked, with a draw that fits the schema, and one for a score, as a reward model is, with a draw too.
+
+    With ``thoughts: plan`` in ``settings.sampling`` each action has the thought of ``thought_of``.
     """
 
     shown = Shown(Dialogue())
@@ -91,7 +102,10 @@ class ExpertPolicy:
             call = other_action(conversation, environment, call) or call
         if call is None:
             raise PolicyError("no_plan", "the environment knows no way to the goal from the current state")
+        thought = thought_of(environment) if self.sampling.get(THOUGHTS) else None
         action: AnyAction = call if conversation.tools else MessageAction(content=environment.command(call))
+        if thought is not None:
+            action = msgspec.structs.replace(action, description=thought)
         return Turn(actions=[action])
 
     async def score(self, episode_id: str, messages: Sequence[Message], functions: str | None) -> Score:
@@ -101,3 +115,26 @@ class ExpertPolicy:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+def thought_of(environment: Environment) -> str:
+    """What is still to be reached, where the environment can tell, and the rest of the plan as commands.
+
+    For example "Not yet: the lamp is on. Plan: take key; open door." The environment is left as it was found.
+    """
+    unmet = environment.check().evidence.get(UNMET)
+    state = f"Not yet: {'; '.join(unmet)}. " if isinstance(unmet, list) and unmet else ""
+    return f"{state}Plan: {'; '.join(rest_of_plan(environment))}."
+
+
+def rest_of_plan(environment: Environment) -> list[str]:
+    """The commands that the expert would give from here on, the first ``LONGEST_PLAN`` of them."""
+    start = environment.snapshot()
+    commands: list[str] = []
+    while len(commands) < LONGEST_PLAN and (call := environment.expert()) is not None:
+        commands.append(environment.command(call))
+        transition = environment.step(call)
+        if transition.terminated or transition.truncated:
+            break
+    environment.restore(start)
+    return commands

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -22,7 +23,7 @@ from agentmill.trainers.kto import main as kto_main
 from agentmill.trainers.reward import main as reward_main
 from agentmill.trainers.sft import main
 from tests.trainers.scoring import scored_rows
-from tests.trainers.tables import pair, unpaired_rows, write_table
+from tests.trainers.tables import pair, rows, unpaired_rows, write_table
 
 pytestmark = pytest.mark.slow
 
@@ -30,37 +31,55 @@ torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def launch(kind: str, module: str, *arguments: str) -> None:
-    """Run a module in two processes, ``fsdp`` or ``ddp``."""
-    command = [sys.executable, "-m", "accelerate.commands.launch"]
+def launch_by_hand(kind: str, module: str, *arguments: str) -> None:
+    """Run a module in two processes, ``fsdp`` or ``ddp``, by the command of accelerate."""
+    command = ["-m", "accelerate.commands.launch"]
     command += ["--config_file", str(ROOT / f"configs/accelerate/{kind}_cpu.yaml"), "--main_process_port", "0"]
-    command += ["-m", module, *arguments]
+    run(*command, "-m", module, *arguments)
+
+
+def run(*arguments: str) -> None:
+    """Run Python with these arguments to its end."""
+    command = [sys.executable, *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as run:
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as started:
         try:
-            _, said = run.communicate(timeout=270)
+            _, said = started.communicate(timeout=270)
         except subprocess.TimeoutExpired:
             # Each process says where it stands before it dies.
-            for process in (*psutil.Process(run.pid).children(recursive=True), run):
+            for process in (*psutil.Process(started.pid).children(recursive=True), started):
                 process.send_signal(signal.SIGABRT)
-            _, said = run.communicate()
-    assert run.returncode == 0, said
+            _, said = started.communicate()
+    assert started.returncode == 0, said
 
 
 def test_two_processes_learn_what_one_does(config: Path, tmp_path: Path) -> None:
-    two = ["batch_size=2", "max_steps=6", "save_steps=3"]
-    launch("fsdp", "agentmill.trainers.sft", "--config", str(config), *two)
+    others = f"validation_rows={write_table(tmp_path / 'others', rows(7))}"
+    validated = ["max_steps=6", "save_steps=3", others, "validation={every: 2, keep: best}"]
+    run(
+        "-m", "agentmill.trainers.sft", "--config", str(config), "batch_size=2", "launch={config: fsdp_cpu}", *validated
+    )
     shared = json.loads((tmp_path / "tuned" / "training.json").read_bytes())
     assert shared["processes"] == 2
     assert shared["rows_per_step"] == 4
 
     alone = tmp_path / "alone"
-    assert main(["--config", str(config), "batch_size=4", "max_steps=6", f"output={alone}"]) == 0
+    # Two processes take as many rows each, so the longest of seven is left out.
+    short = sorted(rows(7), key=lambda row: len(str(row.messages)))[:6]
+    fewer = f"validation_rows={write_table(tmp_path / 'fewer', short)}"
+    validation = [fewer, "validation={every: 2}"]
+    assert main(["--config", str(config), "batch_size=4", "max_steps=6", *validation, f"output={alone}"]) == 0
     expected = json.loads((alone / "training.json").read_bytes())
     for key in ("loss", "grad_norm", "accuracy", "tokens"):
         both = [[point[key] for point in record["loss_curve"]] for record in (shared, expected)]
         assert both[0] == pytest.approx(both[1], rel=2e-2), key
     assert shared["parameters"] == expected["parameters"]
+    for key in ("step", "loss", "accuracy"):
+        both = [[point[key] for point in record["validation"]["curve"]] for record in (shared, expected)]
+        assert both[0] == pytest.approx(both[1], rel=1e-2), key
+    assert shared["validation"]["kept_step"] == shared["validation"]["best_step"] == 6
+    seen = [pq.read_table(folder / "rows_seen.parquet").to_pydict() for folder in (tmp_path / "tuned", alone)]
+    assert seen[0] == seen[1]
 
 
 PAIRS = [pair(f"p{number}", number % 3, 1.0 + number % 2) for number in range(8)]
@@ -79,10 +98,10 @@ JUDGES: dict[str, tuple[Callable[..., int], list[Any], str, dict[str, Any]]] = {
 def shared(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model of each judge, trained in two processes; those of a kind by one launch."""
     folder = tmp_path_factory.mktemp("shared")
-    for name, (_, rows, _, options) in JUDGES.items():
+    for name, (_, examples, _, options) in JUDGES.items():
         (folder / name).mkdir(parents=True)
         settings = {
-            "rows": str(write_table(folder / name / "rows", rows, type(rows[0]))),
+            "rows": str(write_table(folder / name / "rows", examples, type(examples[0]))),
             "model": str(model),
             "output": str(folder / name / "tuned"),
             "max_steps": 3,
@@ -95,7 +114,7 @@ def shared(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in ("fsdp", "ddp"):
         configs = sorted(folder.glob(f"{kind}/*.yaml"))
         meeting = [f"{config}:{port}" for config, port in zip(configs, free_ports(len(configs)), strict=True)]
-        launch(kind, "tests.trainers.several_trainings", *meeting)
+        launch_by_hand(kind, "tests.trainers.several_trainings", *meeting)
     return folder
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
@@ -270,6 +271,18 @@ def test_a_training_on_rows_of_steps(config: Path, tmp_path: Path, capsys: pytes
                 assert point[name] == pytest.approx(expected[name], rel=1e-3)
     assert packed["packs"] == 1
     assert "trees of sequences" in (tmp_path / "shared" / "README.md").read_text()
+    # A tree is there for each row that it is made of, in both steps.
+    seen = pq.read_table(tmp_path / "shared" / "rows_seen.parquet").to_pydict()
+    assert sorted(seen["row_id"]) == sorted(row.row_id for row in mixed for _ in range(2))
+    # Validation counts a token that sequences share once for each, as they do apart.
+    validated = [f"validation_rows={table}", "validation={every: 2}"]
+    assert main([*options, *validated, f"batch_size={len(mixed)}", f"output={tmp_path / 'valid'}"]) == 0
+    assert main([*shared, *validated, "batch_size=4", f"output={tmp_path / 'valid-shared'}"]) == 0
+    losses = [
+        json.loads((tmp_path / name / "training.json").read_bytes())["validation"]["curve"][-1]["loss"]
+        for name in ("valid", "valid-shared")
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     # Without the setting the training is the one from before there was it.
     assert "share_prefixes" not in apart["identity"]["settings"]
     assert trees["identity"]["settings"]["share_prefixes"] is True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,6 +82,27 @@ def test_loss_and_gradient(
     loss, gradient = learnt(trainer, batch)
     expected = expected_loss(trainer.model, batch, loss_type)
     assert loss == pytest.approx(expected.item(), rel=1e-5)
+    for name, each in gradients(trainer.model, expected).items():
+        torch.testing.assert_close(gradient[name], each, rtol=1e-3, atol=1e-6)
+
+
+def test_labels_and_weights_are_shifted_before_a_sequence_is_divided(
+    model: Path, tmp_path: Path, tokenizer: Any, batch: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = row_trainer(model, tmp_path, tokenizer)
+    expected = expected_loss(trainer.model, batch, "nll")
+    monkeypatch.setenv("ACCELERATE_USE_PARALLELISM_CONFIG", "true")
+    monkeypatch.setenv("PARALLELISM_CONFIG_CP_SIZE", "2")
+    divided = SimpleNamespace(cp_enabled=True, cp_backend="torch")
+    monkeypatch.setattr(type(trainer.accelerator), "parallelism_config", divided)
+    context, inputs = trainer._prepare_context_parallel_inputs(trainer.model, dict(batch))
+    # Whatever has a place for each token is divided in the same way.
+    assert {id(each) for each in context.keywords["buffers"]} == {id(each) for each in inputs.values()}
+    assert context.keywords["buffer_seq_dims"] == [1] * len(inputs)
+    items = (batch["labels"][:, 1:] != -100).sum()
+    loss = trainer.compute_loss(trainer.model, inputs, num_items_in_batch=items)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    gradient = gradients(trainer.model, loss)
     for name, each in gradients(trainer.model, expected).items():
         torch.testing.assert_close(gradient[name], each, rtol=1e-3, atol=1e-6)
 

@@ -128,7 +128,9 @@ def test_values_of_the_type_are_taken(trainer: str, given: dict[str, Any]) -> No
         ("kto", "bf16", "`precision`"),
         ("reward", "center_rewards_coefficient", "`center_rewards_coefficient`"),
         ("sft", "pad_to_multiple_of", "padded here"),
-        ("kto", "eval_strategy", "agentmill evaluate"),
+        ("kto", "eval_strategy", "`validation`"),
+        ("kto", "eval_delay", "agentmill evaluate"),
+        ("sft", "run_name", "`report_to`"),
     ],
 )
 def test_a_field_that_is_decided_elsewhere_is_refused_with_what_to_set_instead(

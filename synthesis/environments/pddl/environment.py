@@ -16,7 +16,7 @@ import msgspec
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
-from agentmill.synthesis.environments.environment import Check, EnvError, Transition, refusal
+from agentmill.synthesis.environments.environment import UNMET, Check, EnvError, Transition, refusal
 from agentmill.synthesis.environments.pddl.domain import (
     EQUALS,
     OBJECT,
@@ -128,7 +128,7 @@ class PddlEnvironment:
         unmet = [literal for literal in goal if not self._holds(literal)]
         score = (len(goal) - len(unmet)) / len(goal) if goal else 1.0
         sentences = [self._wording.sentence((x.predicate, *x.arguments), positive=x.positive) for x in unmet]
-        return Check(passed=not unmet, score=score, evidence={"unmet": sentences})
+        return Check(passed=not unmet, score=score, evidence={UNMET: sentences})
 
     def admissible(self) -> list[ApiAction]:
         """All legal actions, in the order of declaration."""

@@ -133,6 +133,29 @@ def test_a_training_is_interrupted_between_steps_and_goes_on(tmp_path: Path, mon
     assert [point["step"] for point in curve] == list(range(1, 151))
 
 
+def test_a_training_in_two_processes_is_killed_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agentmill.trainers.sft import main
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    write_environments(tmp_path)
+    models = {**MODELS, "actor": {"policy": "vllm", "model": str(tiny_model())}}
+    train = {**TRAIN, "max_steps": 24, "save_steps": 4, "launch": {"processes": 2, "config": "fsdp_cpu"}}
+    recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT, train, models=models)
+    checkpoint = tmp_path / "run/.tuned.work/checkpoint-4/complete"
+    code, said = interrupted(started("run", recipe), "tuned", checkpoint.exists, signal.SIGKILL)
+    assert (code, (tmp_path / "run/tuned").exists()) == (-signal.SIGKILL, False), said
+    assert agentmill("run", recipe) == 0
+    config = str(tmp_path / "run/trainings/tuned/config.yaml")
+    alone = ["launch={processes: 1}", "batch_size=2", "save_steps=null", f"output={tmp_path / 'alone'}"]
+    assert main(["--config", config, *alone]) == 0
+    two, one = (json.loads((tmp_path / each / "training.json").read_bytes()) for each in ("run/tuned", "alone"))
+    assert (two["processes"], two["rows_per_step"], one["processes"], one["rows_per_step"]) == (2, 2, 1, 2)
+    for key in ("step", "loss", "grad_norm", "tokens"):
+        both = [[point[key] for point in each["loss_curve"]] for each in (two, one)]
+        assert both[0] == pytest.approx(both[1], rel=2e-2), key
+    assert two["settings"]["launch"] == train["launch"]
+
+
 def test_sigterm_stops_a_stage_in_the_same_way(tmp_path: Path) -> None:
     write_environments(tmp_path, copies=100)
     process = started("run", write_recipe(tmp_path, {**DEMONSTRATE, "k": 40}))

@@ -72,6 +72,23 @@ def test_the_summary_holds_the_evaluation(line: Path) -> None:
         assert split["paired_difference"]["ci95"] == pytest.approx([-0.95, 1.0]), "one environment tells of one only"
 
 
+def test_seeds_are_run_one_after_the_other_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_environments(tmp_path)
+    recipe = write_recipe(tmp_path, COMPARE, seed=3)
+    assert agentmill("run", recipe, "--seeds", "2", "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["run_dir"] == str(tmp_path / "run/seed-3")
+    assert agentmill("run", recipe, "--seeds", "2", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["run_dirs"] == {str(seed): str(tmp_path / f"run/seed-{seed}") for seed in (3, 4)}
+    for seed in (3, 4):
+        assert json.loads((tmp_path / f"run/seed-{seed}/summary.json").read_bytes())["seed"] == seed
+    found = {(each["split"], each["model"]): each for each in result["measures"]}
+    tuned = found["held_out_tasks", "tuned"]
+    assert (tuned["values"], tuned["mean"], tuned["ci95"]) == ({"3": 1.0, "4": 1.0}, 1.0, [1.0, 1.0])
+    assert agentmill("run", recipe, "--seeds", "2") == 0
+    assert "small: success over 2 seeds" in capsys.readouterr().out
+
+
 def test_a_second_run_does_nothing_and_says_so(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = state(line / "run")
     text = (line / "run/summary.json").read_bytes()

@@ -91,6 +91,14 @@ def test_an_expert_has_no_words_to_answer_with() -> None:
     step.check_models({"actor": BABBLER["actor"].config})
 
 
+def test_thoughts_need_a_scaffold_that_has_room_for_them() -> None:
+    thinker = ModelConfig(policy="expert", thoughts="plan")
+    with user_error("needs-another-key", "scaffold: react"):
+        stage("expert", policy="p", **ON).check_models({"actor": thinker})
+    stage("expert", policy="p", scaffold="react", **ON).check_models({"actor": thinker})
+    stage("expert", policy="p", scaffold="tools", **ON).check_models({"actor": thinker})
+
+
 def test_admissible_actions_are_for_families_that_list_them(world: Path) -> None:
     given = {"constrain": "admissible", "split": "train", "max_turns": 1, **ON}
     order = job(world, "sample", "s", BABBLER, policy="p", **given)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
-from agentmill.pipelines.operators.train import TrainDpo, Training, TrainKto, TrainReward, TrainSft
+from agentmill.pipelines.operators.train import Report, TrainDpo, Training, TrainKto, TrainReward, TrainSft
 from agentmill.schemas.config import read_yaml, validate
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.training import template_identity
 from agentmill.trainers.command import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
-from tests.errors import shows
+from tests.errors import shows, user_error
 from tests.model import tiny_model
 from tests.pipelines.cli.tables import CHECK, DEMONSTRATE, EXPORT, MODELS, agentmill, write_environments, write_recipe
 
 pytestmark = pytest.mark.slow
 
 TRAIN = {"operator": "train_sft", "rows": "rows", "model": "actor", "max_steps": 1, "batch_size": 1, "as": "tuned"}
-BY_NAME = {"rows", "model", "reference"}
+BY_NAME = {"rows", "validation_rows", "model", "reference"}
 """A recipe names them, a trainer gets folders."""
 OF_A_TRAINER = {"output", "recipe", "resume", "log_steps"}
 
@@ -100,6 +102,48 @@ def test_lora_is_merged_by_default_in_a_recipe_and_alone() -> None:
 def test_fields_of_trl_are_part_of_what_a_step_is_compared_by() -> None:
     step = TrainSft.model_validate({"rows": "rows", "model": "actor", "trl": {"adam_beta2": 0.95}})
     assert step._given() == {"trl": {"adam_beta2": 0.95}}
+
+
+@pytest.mark.parametrize(
+    ("launch", "compared"),
+    [
+        ({"processes": 2, "config": "fsdp_cpu"}, {"launch": {"processes": 2}}),
+        ({"config": "fsdp_cpu"}, {}),
+        ({"processes": "auto"}, {}),
+    ],
+)
+def test_a_step_is_compared_by_the_number_of_its_processes(
+    launch: dict[str, Any], compared: dict[str, Any], tmp_path: Path
+) -> None:
+    step = TrainSft.model_validate({"rows": "rows", "model": "actor", "launch": launch, "seed": 3})
+    model = SimpleNamespace(config=SimpleNamespace(display_name="m"), revision="r")
+    context: Any = SimpleNamespace(seed=1, models={"model": model})
+    assert step.provenance_config(context) == {"seed": 3, "model": {"name": "m", "revision": "r"}, **compared}
+    # The trainer, however, gets all of it.
+    assert step._given()["launch"] == launch
+
+
+def test_rows_to_validate_on_are_of_the_record_of_the_rows() -> None:
+    given = {"rows": "rows", "model": "actor", "validation_rows": "others", "validation": {"keep": "best"}}
+    step = TrainReward.model_validate(given)
+    assert step.tables() == {"rows": ["rows"], "validation_rows": ["others"]}
+    assert step._given() == {"validation": {"keep": "best"}}
+    assert step.writes({"rows": ["ScorerRow"], "validation_rows": ["ScorerRow"]}) == "RewardModel"
+    with user_error("wrong-record-type", "validation_rows holds PreferenceRow", "expected ScorerRow"):
+        step.writes({"rows": ["ScorerRow"], "validation_rows": ["PreferenceRow"]})
+    assert TrainSft.model_validate({"rows": "rows", "model": "actor"}).tables() == {"rows": ["rows"]}
+
+
+def test_the_summary_of_a_run_has_the_validation_loss() -> None:
+    counts = {"read": 5, "used": 4, "dropped": 1, "written": 4}
+    validation = {"counts": counts, "shared_tasks": 2, "best_step": 3, "best_loss": 0.5, "last_loss": None}
+    record = {"counts": counts, "reasons": {}, "seconds": 1.0, "validation": {**validation, "kept_step": 3}}
+    report = msgspec.convert(record, Report)
+    assert report.notes == [
+        "validation loss nan on 4 rows that were not trained on; lowest 0.5000 at step 3, the model is that of step 3",
+        "warning: 2 tasks of the validation rows have rows that were trained on",
+    ]
+    assert msgspec.structs.replace(report, validation=None).notes == []
 
 
 def test_no_checkpoints_are_asked_for_by_null() -> None:

@@ -50,6 +50,18 @@ def test_a_model_that_cannot_be_trained_acts_in_the_place_of_the_trained_one(tmp
     assert "tuned" in plan_of(tmp_path, Part(until="rows"), ASTRAY).left_out
 
 
+def test_routes_name_what_cannot_be_trained_also_after_an_earlier_training(tmp_path: Path) -> None:
+    routes = {"once": [TRAIN | {"as": "again"}], "twice": [TRAIN | {"as": "again"}]}
+    compare = {**COMPARE, "models": {"once": "actor@once", "twice": "actor@twice"}, "constrained": []}
+    steps = [DEMONSTRATE, CHECK, EXPORT, TRAIN, {"operator": "fork", "routes": routes}, compare]
+    assert [*plan_of(tmp_path, Part(only="data"), ASTRAY, steps).left_out] == [
+        "tuned",
+        "once/again",
+        "twice/again",
+        "evaluation",
+    ]
+
+
 def test_a_trained_adapter_is_no_data_either(tmp_path: Path) -> None:
     train = {**TRAIN, "lora": {"merge": False}}
     left_out = plan_of(tmp_path, Part(only="data"), VLLM, [DEMONSTRATE, CHECK, EXPORT, train, LOOP]).left_out

@@ -17,6 +17,7 @@ from agentmill.pipelines.recipes.runner import steps_before
 from agentmill.pipelines.serving.endpoints import free_ports
 from agentmill.schemas.errors import UserError
 from tests.builders import spec, task, trajectory
+from tests.errors import user_error
 from tests.fake_openai import MODEL, FakeOpenAi, text
 from tests.model import tiny_model
 from tests.pipelines.cli.tables import DEMONSTRATE, agentmill, write_environments, write_recipe
@@ -274,3 +275,29 @@ def test_the_sandbox_is_needed_by_verifiers_that_run_code(
         return
     name = verifier["operator"]
     assert refused(plan)[0] == f"judged ({name}, steps.1): this step runs code in a sandbox: no bubblewrap"
+
+
+@pytest.mark.parametrize(
+    ("launch", "expected"),
+    [
+        ({"config": "fsdp_cpu", "processes": 3}, []),
+        ({"processes": 2}, ["tuned (train_sft, steps.2): launch: 2 process(es)", "0 are visible"]),
+        ({"config": "gpus.yaml"}, ["launch.config: there is no file gpus.yaml"]),
+        ({"config": "zero3"}, ["deepspeed", "pip install 'agentmill[deepspeed]'"]),
+    ],
+)
+def test_processes_of_a_training_that_cannot_be_started_are_refused_before_the_first_step(
+    launch: dict[str, Any], expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("agentmill.schemas.launch.find_spec", lambda name: None)
+    plan = plan_of(tmp_path, SAMPLE, ROWS, {**TRAIN, "launch": launch}, policy="vllm", model=str(tmp_path / "m"))
+    said = "\n".join(refused(plan))
+    assert [words for words in expected if words not in said] == []
+    # The model is not there either, so each plan is refused.
+    assert expected or not any(words in said for words in ("launch:", "launch.config", "visible"))
+
+
+def test_a_misspelt_configuration_is_refused_while_a_recipe_is_planned(tmp_path: Path) -> None:
+    with user_error("unknown-name", "launch.config", "Did you mean 'fsdp2'?"):
+        plan_of(tmp_path, SAMPLE, ROWS, {**TRAIN, "launch": {"config": "fdsp2"}}, policy="vllm", model="m")

@@ -24,17 +24,19 @@ def test_numbers_of_steps_are_lowered_also_in_loops_and_forks(tmp_path: Path) ->
         {"operator": "iterate", "rounds": 3, "steps": [{**inner, "as": "t"}, {**sample, "k": 4, "as": "explored"}]},
         {"operator": "fork", "routes": {"a": [train], "b": [{**train, "max_steps": 2}]}},
         {"operator": "spec_env", "n": 2, "as": "few"},
+        {"operator": "select_diverse", "of": "explored", "size": 78, "as": "chosen"},
     ]
     path = tmp_path / "recipe.yaml"
     path.write_text(dump_yaml({"name": "big", "run_dir": "runs/big/", "steps": steps}), encoding="utf-8")
     small = preview(read_recipe(path, ()), 4)
-    environments, loop, fork, few = small.steps
+    environments, loop, fork, few, chosen = small.steps
     assert environments == {**make, "n": 4, "held_out": 0.25, "as": "environments"}
     assert loop["rounds"] == 3
     assert loop["steps"][0] == {**inner, "n": 4, "as": "t"}
     assert loop["steps"][1] == {**sample, "share": 1.0, "k": 4, "as": "explored"}
     assert [fork["routes"][route][0]["max_steps"] for route in "ab"] == [4, 2]
     assert few["n"] == 2
+    assert chosen["size"] == 4
     assert small.run_dir == "runs/big-preview"
 
 

@@ -18,10 +18,10 @@ from agentmill.pipelines.serving.vllm_command import (
     cpu_dtype,
     gpu_groups,
     served_length,
-    visible_gpus,
     vllm_environment,
 )
 from agentmill.schemas.config import validate
+from agentmill.schemas.launch import visible_gpus
 from agentmill.schemas.models import model_revision
 from agentmill.synthesis.policies.policy import PolicySettings
 from tests.errors import user_error
@@ -239,6 +239,8 @@ def test_the_mistakes_of_an_expert_are_part_of_what_it_is() -> None:
     plain, erring = (ServedModel.of(ModelConfig(policy="expert", mistakes=each)) for each in (None, 0.3))
     assert plain.identity({"temperature": 0.5})["sampling"] == {}
     assert erring.identity({"temperature": 0.5})["sampling"] == {"mistakes": 0.3}
+    thinking = ServedModel.of(ModelConfig(policy="expert", thoughts="plan"))
+    assert thinking.identity({})["sampling"] == {"thoughts": "plan"}
 
 
 @pytest.mark.parametrize(
@@ -247,6 +249,8 @@ def test_the_mistakes_of_an_expert_are_part_of_what_it_is() -> None:
         ({"policy": "openai", "model": "m", "endpoints": ["http://b/v1"], "mistakes": 0.3}, "rule-broken", "mistakes"),
         ({"policy": "scripted", "mistakes": 0.3}, "rule-broken", "'expert'"),
         ({"policy": "expert", "mistakes": 1.5}, "invalid-value", "1.5"),
+        ({"policy": "scripted", "thoughts": "plan"}, "rule-broken", "'expert'"),
+        ({"policy": "expert", "thoughts": "plan", "mistakes": 0.3}, "rule-broken", "thoughts"),
         ({"policy": "vllm", "model": "m", "context_window": 4096}, "rule-broken", "server.max_model_len"),
     ],
 )

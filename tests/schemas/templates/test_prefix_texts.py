@@ -93,7 +93,9 @@ def test_the_texts_are_those_of_separate_renderings(name: str, reasoning: Sequen
     ("name", "tools"), [("qwen2_5", False), ("qwen2_5", True), ("llama3_1", False), ("qwen3", True), (None, False)]
 )
 def test_beginnings_cost_little_more_than_the_whole(name: str | None, tools: bool) -> None:
-    render, messages = Counted(CHATML if name is None else shipped(name)), talk(200, tools=tools)
+    # Without reasoning, Qwen3 shows an empty one in the last turn only.
+    reasoning = range(200) if name == "qwen3" else ()
+    render, messages = Counted(CHATML if name is None else shipped(name)), talk(200, reasoning, tools)
     plain, functions = to_template(messages), TOOLS if tools else None
     whole = len(render(plain, functions, False))
     render.characters = 0

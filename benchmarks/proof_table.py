@@ -1,0 +1,148 @@
+"""The results of ``proof.py`` as a page: effects with intervals, success of all models, success by groups of tasks."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from pooling import Effect, Run
+
+from agentmill.pipelines.evaluation import BY
+from agentmill.pipelines.recipes.summary import FEW_ENVIRONMENTS, interval, percent
+from agentmill.schemas.records.record import JsonObject
+
+NOTES = {
+    "proof": "Every run under these seeds is here, whatever the sign.",
+    "development": "**No evidence.** Choices may have been made on these seeds; the recipes are then run once under "
+    "others.",
+    "proof-preview": "**No evidence.** The recipes were run in small.",
+    "development-preview": "**No evidence.** The recipes were run in small.",
+}
+EFFECTS = [
+    "recipe",
+    "evaluation",
+    "split",
+    "control",
+    "",
+    "treatment",
+    "",
+    "effect",
+    "95 %",
+    "p",
+    "by seed",
+    "tasks",
+    "environments",
+]
+MODELS = ["evaluation", "split", "model", "success", "95 %", "tasks", "environments", "unscored"]
+
+
+class Tried(Protocol):
+    """A run that was begun: its recipe, and the digest of its file."""
+
+    name: str
+    recipe: str
+
+
+def page(
+    title: str,
+    runs: Sequence[Run],
+    attempts: Iterable[Tried],
+    effects: Sequence[Effect],
+    measured: Mapping[str, JsonObject],
+) -> str:
+    """The whole page, in Markdown; ``measured`` has the measures of each evaluation by its name."""
+    lines = [f"# {title}", "", NOTES[title], "", *state_of(runs, attempts), ""]
+    if effects:
+        lines += ["Success in percent, effects in points. Intervals and p-values are clustered by environment over all"]
+        lines += [f"seeds; p-values are not corrected for the {len(effects)} comparisons.", ""]
+        lines += [*table(EFFECTS, map(effect_cells, effects)), ""]
+        lines += [*few_lines(effects), "## Models", "", *table(MODELS, model_rows(measured)), ""]
+    for name, found in measured.items():
+        if any(BY in measures for labels in found.values() for measures in labels.values()):
+            lines += [f"## {name}, by groups of tasks", "", *group_table(found), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def state_of(runs: Sequence[Run], attempts: Iterable[Tried]) -> Iterator[str]:
+    """Which runs are finished, which are not, and which recipes were changed between attempts."""
+    seeds = sorted({run.seed for run in runs})
+    yield f"{sum(run.finished for run in runs)} finished runs, seeds {', '.join(map(str, seeds)) or 'none'}."
+    unfinished = [f"{run.name} (seed {run.seed})" for run in runs if not run.finished]
+    if unfinished:
+        yield f"Begun and not finished: {', '.join(unfinished)}."
+    versions: dict[str, set[str]] = defaultdict(set)
+    for each in attempts:
+        versions[each.name].add(each.recipe)
+    changed = [f"{name} ({len(found)} versions)" for name, found in versions.items() if len(found) > 1]
+    if changed:
+        yield f"Changed between attempts: {', '.join(changed)}."
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table."""
+    return [f"| {' | '.join(each)} |" for each in (columns, ["---"] * len(columns), *rows)]
+
+
+def effect_cells(effect: Effect) -> list[str]:
+    """An effect as cells."""
+    difference = effect.difference
+    return [
+        effect.recipe,
+        effect.evaluation,
+        effect.split,
+        effect.control,
+        percent(effect.control_success),
+        effect.treatment,
+        percent(effect.treatment_success),
+        f"{100 * difference.value:+.1f}",
+        interval(difference.ci95, signed=True),
+        f"{difference.p_value:.2g}",
+        ", ".join(f"{100 * value:+.1f}" for value in effect.by_seed.values()),
+        f"{difference.n:,}",
+        str(difference.environments),
+    ]
+
+
+def few_lines(effects: Sequence[Effect]) -> list[str]:
+    """A warning where intervals rest on few environments."""
+    few = Counter(
+        f"{each.recipe} {each.split}" for each in effects if (each.difference.environments or 0) < FEW_ENVIRONMENTS
+    )
+    if not few:
+        return []
+    return [
+        f"Fewer than {FEW_ENVIRONMENTS} environments, so these intervals are often too narrow: {', '.join(few)}.",
+        "",
+    ]
+
+
+def model_rows(measured: Mapping[str, JsonObject]) -> Iterator[list[str]]:
+    """The success of every model."""
+    for name, splits in measured.items():
+        for split, labels in splits.items():
+            for label, found in labels.items():
+                shares = [percent(found["success"]), interval(found["ci95"])]
+                yield [name, split, label, *shares, *(str(found[each]) for each in ("n", "environments", "unscored"))]
+
+
+def group_table(splits: JsonObject) -> list[str]:
+    """Success by the values of a field, such as the length of the plan, with the number of tasks."""
+    rows = [(split, label, found[BY]) for split, labels in splits.items() for label, found in labels.items()]
+    named = {(field, value) for *_, groups in rows for field, values in groups.items() for value in values}
+    columns = sorted(named, key=lambda each: (each[0], by_number(each[1])))
+    return table(
+        ["split", "model", *(f"{field} {value}" for field, value in columns)],
+        ([split, label, *(group_cell(groups, *column) for column in columns)] for split, label, groups in rows),
+    )
+
+
+def group_cell(groups: JsonObject, field: str, value: str) -> str:
+    """The success in a group, and of how many tasks."""
+    found = groups[field].get(value)
+    return "-" if found is None else f"{percent(found['success'])} of {found['n']}"
+
+
+def by_number(value: str) -> tuple[int, str]:
+    """The order of values: numbers by their size."""
+    return (int(value), "") if value.isdecimal() else (10**9, value)

@@ -1,0 +1,291 @@
+"""The recipes of the proof: each is planned over what ``skill`` leaves, controls are trained as long as treatments, and
+what several seeds measured is pooled as it should be."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.evaluation import Episode, bootstrap_mean, sign_test
+from agentmill.pipelines.operators.evaluate import Evaluate
+from agentmill.pipelines.operators.train import Training
+from agentmill.pipelines.recipes.estimate import estimate
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import Plan, make_plan
+from agentmill.schemas.records.rows import SftRow
+from tests.builders import trajectory, verdict
+from tests.pages import ROOT
+from tests.pipelines.cli.tables import agentmill, write_environments
+
+OUTSIDE = ("mixed", "outside")
+"""Recipes on an environment that is not ours, whose tests are in ``test_outside``."""
+NAMES = sorted(path.stem for path in (ROOT / "configs/proof").glob("*.yaml") if path.stem not in OUTSIDE)
+FORKED = [name for name in NAMES if "fork:" in (ROOT / f"configs/proof/{name}.yaml").read_text()]
+BY_STEPS = ("steps_30", "steps_60")
+"""The routes that differ by their steps, which is what ``curves`` is about."""
+
+
+@pytest.fixture(scope="module")
+def proof() -> Iterator[Any]:
+    """``benchmarks/proof.py``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        yield importlib.import_module("proof")
+    for name in ("proof", "proof_table", "pooling", "recipes"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def skilled(proof: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A study under seed 5 with tables as ``skill`` leaves them, of a few rows."""
+    study = proof.Study(files=proof.recipe_files(), seeds=[5], out=tmp_path_factory.mktemp("proof"))
+    folder = study.place("skill", 5)
+    write_environments(folder)
+    seed_table(folder / "demonstrations", [trajectory()])
+    seed_table(folder / "demonstrated", [verdict(name="check_outcome")])
+    row = SftRow(row_id="r", trajectory_id="t1", view="sft", view_parameters={}, messages=[])
+    seed_table(folder / "rows", [row])
+    return study
+
+
+def in_process(arguments: Sequence[str]) -> int:
+    return agentmill(*arguments)
+
+
+def plan_of(study: Any, name: str) -> Plan:
+    return make_plan(read_recipe(study.files[name], study.overrides(name, 5)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_is_short_and_can_be_planned_after_skill(skilled: Any, name: str) -> None:
+    file = skilled.files[name]
+    plan = plan_of(skilled, name)
+    assert (plan.recipe.name, plan.recipe.seed, plan.run_dir) == (file.stem, 5, skilled.out / "seed-5" / name)
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 40
+    assert estimate(plan).episodes
+    assert any(isinstance(step.parameters, Evaluate) for step in plan.steps)
+    written = read_recipe(file, ())
+    assert written.run_dir == f"runs/proof/seed-0/{name}"
+    changed = [*plan.recipe.data.values(), *(str(model.model) for model in plan.recipe.models.values())]
+    assert not any("seed-0" in path for path in changed)
+
+
+def test_recipes_are_run_after_those_that_they_need(proof: Any, tmp_path: Path) -> None:
+    files = proof.recipe_files()
+    assert list(files)[:2] == ["outside", "skill"]
+    assert {name: proof.needs(files, name) for name in ("outside", "skill", "mixed", "rounds")} == {
+        "outside": [],
+        "skill": [],
+        "mixed": ["outside"],
+        "rounds": ["skill"],
+    }
+    study = proof.study_of(["--only", "mixed", "--out", str(tmp_path), "--preview", "3"])
+    assert list(study.files) == ["outside", "mixed"]
+    overrides = study.overrides("mixed", 2)
+    assert f"data.levels={tmp_path}/seed-2/outside-preview/levels" in overrides
+    assert "data.household=runs/simulated_household/trajectories" in overrides
+
+
+@pytest.mark.parametrize("name", FORKED)
+def test_controls_are_trained_as_long_as_treatments(skilled: Any, name: str) -> None:
+    plan = plan_of(skilled, name)
+    by_route: dict[str, list[Training]] = {}
+    evaluated = [step.parameters.models for step in plan.steps if isinstance(step.parameters, Evaluate)]
+    for step in plan.steps:
+        if isinstance(step.parameters, Training) and "/" in step.name:
+            by_route.setdefault(step.name.partition("/")[0], []).append(step.parameters)
+    compared = {route: steps for route, steps in by_route.items() if route not in BY_STEPS}
+    assert len(compared) >= 2
+    assert all([*models] == [*by_route] for models in evaluated)
+    assert len({sum(each.max_steps or 0 for each in steps) for steps in compared.values()}) == 1
+    shapes = [(len(steps), steps[0].max_steps, steps[0].batch_size, steps[0].scheduler) for steps in compared.values()]
+    assert len({*shapes}) == 1
+    assert shapes[0][1]
+    rates = {(type(each), each.learning_rate) for steps in compared.values() for each in steps}
+    assert len(rates) == len({kind for kind, _ in rates})
+
+
+def episode(task: str, environment: str, success: bool, attempt: int = 0) -> Episode:
+    return Episode(
+        task_id=task,
+        environment_id=environment,
+        attempt=attempt,
+        success=success,
+        actions=2,
+        invalid=0,
+        turns=2,
+        looped=False,
+        truncated=False,
+    )
+
+
+def of_one_seed(proof: Any, seed: int, better: Sequence[str]) -> Any:
+    """Two tasks in each of the environments a, b and c; the base solves one of a, the tuned model all of ``better``."""
+    pooling = importlib.import_module("pooling")
+    tasks = [(f"{name}{n}", name) for name, n in itertools.product("abc", (1, 2))]
+    base = [episode(task, name, task == "a1") for task, name in tasks]
+    tuned = [episode(task, name, name in better) for task, name in tasks]
+    sides = {
+        label: [pooling.of_seed(each, seed, {}) for each in own]
+        for label, own in {"base": base, "tuned": tuned}.items()
+    }
+    begun = {"base": len(base), "tuned": len(tuned) + 1}
+    return pooling.Evaluation(
+        recipe="skill", name="short", models=["base", "tuned"], episodes={"new": sides}, begun={"new": begun}
+    )
+
+
+def test_two_seeds_are_pooled_as_different_environments(proof: Any) -> None:
+    pooling = importlib.import_module("pooling")
+    found: dict[tuple[str, str], Any] = {}
+    pooling.add(found, of_one_seed(proof, 0, "ab"))
+    pooling.add(found, of_one_seed(proof, 7, "b"))
+    (effect,) = pooling.effects([*found.values()])
+    groups = [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [-1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
+    assert (effect.control_success, effect.treatment_success) == (2 / 12, 6 / 12)
+    assert effect.difference.value == pytest.approx(4 / 12)
+    assert effect.difference.ci95 == bootstrap_mean(groups)
+    assert (effect.difference.n, effect.difference.environments) == (12, 6)
+    assert effect.difference.p_value == sign_test(3, 1)
+    assert effect.by_seed == pytest.approx({"0": 3 / 6, "7": 1 / 6})
+    assert effect.spread == pytest.approx((2 / 6) / 2**0.5)
+    measured = pooling.measures(found["skill", "short"])
+    assert measured["new"]["tuned"]["success"] == 0.5
+    assert (measured["new"]["base"]["unscored"], measured["new"]["tuned"]["unscored"]) == (0, 2)
+
+
+def test_models_between_are_compared_and_constrained_ones_among_themselves(proof: Any) -> None:
+    pooling = importlib.import_module("pooling")
+    own = of_one_seed(proof, 0, "a")
+    labels = own.episodes["new"]
+    labels |= {"other": labels["tuned"], "base_constrained": labels["base"], "tuned_constrained": labels["tuned"]}
+    own.models = ["base", "other", "tuned"]
+    pairs = [(each.control, each.treatment) for each in pooling.effects([own])]
+    assert pairs == [("base", "other"), ("base", "tuned"), ("base_constrained", "tuned_constrained")]
+
+
+SKILL = """
+name: skill
+run_dir: runs/proof/seed-0/skill
+defaults: {tasks: tasks, environments: environments, splits: [held_out_environments]}
+models: {planner: {policy: expert}, actor: {policy: expert, mistakes: 0.9}}
+data: {given_tasks: GIVEN/tasks, given_environments: GIVEN/environments}
+steps:
+  - {wrap_env: environments, of: given_environments, rename: symbols}
+  - {wrap_env: tasks, of: given_tasks, environments: environments}
+  - {evaluate: short, models: {base: actor, tuned: planner}, max_turns: 6, by: [environment_id]}
+"""
+WORDING = """
+name: wording
+run_dir: runs/proof/seed-0/wording
+defaults: {splits: [held_out_environments]}
+models: {planner: {policy: expert}}
+data: {tasks: runs/proof/seed-0/skill/tasks, environments: runs/proof/seed-0/skill/environments}
+steps:
+  - {wrap_env: other_environments, of: environments, rename: words}
+  - {wrap_env: other_tasks, of: tasks, environments: other_environments}
+  - {evaluate: plain, models: {tuned: planner}, tasks: tasks, environments: environments}
+  - {evaluate: renamed, models: {tuned: planner}, tasks: other_tasks, environments: other_environments}
+"""
+"""A recipe whose treatment is a planner and whose control errs, and one about its wording."""
+
+
+@pytest.fixture
+def small(proof: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Recipes without models in the place of those of the proof; the folder of what they measure."""
+    recipes = tmp_path / "recipes"
+    recipes.mkdir()
+    write_environments(tmp_path / "given", copies=3)
+    (recipes / "skill.yaml").write_text(SKILL.replace("GIVEN", str(tmp_path / "given")))
+    (recipes / "wording.yaml").write_text(WORDING)
+    monkeypatch.setattr(proof, "RECIPES", recipes)
+    return tmp_path / "out"
+
+
+def test_what_is_finished_is_not_run_again_and_all_of_it_is_in_the_table(
+    proof: Any, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--seeds", "0", "--out", str(small)]
+    assert proof.main(given, in_process) == 0
+    before = {path: path.stat().st_mtime_ns for path in small.rglob("*.parquet")}
+    attempts = (small / proof.ATTEMPTS).read_text()
+    assert "skill, seed 0: up to " in capsys.readouterr().out
+    assert proof.main([*given, "--only", "wording"], in_process) == 0
+    assert {path: path.stat().st_mtime_ns for path in small.rglob("*.parquet")} == before
+    assert (small / proof.ATTEMPTS).read_text() == attempts
+    results = json.loads((small / "proof.json").read_text())
+    assert [(run["name"], run["finished"]) for run in results["runs"]] == [("skill", True), ("wording", True)]
+    skill, wording = results["effects"]
+    assert (skill["control"], skill["treatment"], skill["treatment_success"]) == ("base", "tuned", 1.0)
+    assert skill["difference"]["value"] > 0
+    assert (wording["control"], wording["treatment"]) == ("tuned (plain)", "tuned (renamed)")
+    assert (wording["difference"]["value"], wording["difference"]["n"]) == (0.0, skill["difference"]["n"])
+    text = (small / "proof.md").read_text()
+    assert "| skill | short | held_out_environments | base |" in text
+    assert "## skill/short, by groups of tasks" in text
+    assert "100.0 % of 3 |" in text
+    assert "No evidence" not in text
+
+
+def test_development_says_that_it_is_no_evidence_and_a_run_that_failed_is_named(proof: Any, small: Path) -> None:
+    given = ["--development", "--seeds", "1004", "--out", str(small)]
+
+    def failing(arguments: Sequence[str]) -> int:
+        if "wording" not in arguments[1]:
+            return in_process(arguments)
+        (small / "seed-1004/wording").mkdir(exist_ok=True)
+        return 1
+
+    assert proof.main(given, failing) == 1
+    text = (small / "development.md").read_text()
+    assert "**No evidence.**" in text
+    assert "Begun and not finished: wording (seed 1004)." in text
+    assert not (small / "proof.md").exists()
+    (proof.RECIPES / "wording.yaml").write_text(f"{WORDING}# changed\n")
+    assert proof.main(given, failing) == 1
+    assert "Changed between attempts: wording (2 versions)." in (small / "development.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["--seeds", "1000"], "--development"),
+        (["--development", "--seeds", "3"], "1000 or more"),
+        (["--only", "skil"], "invalid choice"),
+        (["--preview", "1"], "2 or more"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_refused(
+    proof: Any, given: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        proof.study_of(given)
+    assert named in capsys.readouterr().err
+
+
+def test_nothing_is_run_after_a_skill_that_did_not_end(
+    proof: Any, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert proof.main(["--seeds", "0", "1", "--out", str(small)], lambda arguments: 1) == 1
+    attempts = [json.loads(line) for line in (small / proof.ATTEMPTS).read_text().splitlines()]
+    assert [(each["seed"], each["name"], each["finished"]) for each in attempts] == [
+        (0, "skill", False),
+        (1, "skill", False),
+    ]
+    assert "wording, seed 0: not run, since skill is not finished" in capsys.readouterr().err
+
+
+def test_a_recipe_that_cannot_be_planned_says_why(
+    proof: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = proof.Study(files=proof.recipe_files(), seeds=[3], out=tmp_path)
+    assert not study.run("rounds", 3, in_process)
+    assert f"{tmp_path / 'seed-3/skill'}" in capsys.readouterr().err

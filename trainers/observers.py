@@ -1,0 +1,107 @@
+"""What observes a training: the callbacks that its settings ask for, and what its record says of the validation."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from transformers import TrainerCallback, TrainerState, TrainingArguments
+from transformers.trainer_utils import IntervalStrategy
+
+from agentmill.schemas.training import ValidationConfig
+from agentmill.trainers.command import TrainSettings, say
+from agentmill.trainers.data import TrainingRows
+from agentmill.trainers.loggers import logger_callbacks
+from agentmill.trainers.model_card import ValidationRecord
+from agentmill.trainers.monitors import (
+    MarkCheckpoints,
+    OverOptimisationWarning,
+    Progress,
+    SaveBest,
+    StopOnDrift,
+    StopWithoutImprovement,
+    lowest,
+    validation_curve,
+)
+from agentmill.trainers.run_dir import TrainingSetup
+from agentmill.trainers.samples import SampleGenerations, validation_prompts
+
+VALIDATIONS = 10
+"""Validations of a training, where `validation.every` does not say after how many steps."""
+
+
+def observers(settings: TrainSettings, setup: TrainingSetup, arguments: TrainingArguments) -> list[TrainerCallback]:
+    """What prints, marks and logs."""
+    return [
+        Progress(),
+        OverOptimisationWarning(),
+        MarkCheckpoints(setup.work),
+        *([SaveBest()] if arguments.load_best_model_at_end else []),
+        *logger_callbacks(settings, setup),
+    ]
+
+
+def early_stops(settings: TrainSettings) -> list[StopOnDrift | StopWithoutImprovement]:
+    """What may end the training before its last step."""
+    guards: list[StopOnDrift | StopWithoutImprovement] = []
+    if (limits := getattr(settings, "stop_when", None)) is not None:
+        guards.append(StopOnDrift(limits))
+    if (validation := settings.validates) is not None and validation.patience is not None:
+        guards.append(StopWithoutImprovement(validation.patience, validation.min_delta))
+    return guards
+
+
+def sampling(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows) -> list[SampleGenerations]:
+    """What has the model continue prompts at each validation, if that is wanted."""
+    wanted = settings.validates.samples if settings.validates is not None else None
+    if wanted is None or rows.validation is None:
+        return []
+    prompts = validation_prompts(rows.validation, wanted.n)
+    if len(prompts) < wanted.n:
+        say(f"validation.samples: {len(prompts)} rows to validate on have a prompt, fewer than n={wanted.n}")
+    return [SampleGenerations(wanted, prompts, setup.tokenizer, setup.work.samples)]
+
+
+def set_validation(config: ValidationConfig | None, arguments: TrainingArguments) -> None:
+    """Have the trainer validate, and keep the best model if ``config`` says so."""
+    if config is None:
+        return
+    # Set afterwards, as transformers would refuse steps of validation that are no multiple of those of checkpoints:
+    # here each validation with the lowest loss has a checkpoint of its own.
+    arguments.eval_strategy = IntervalStrategy.STEPS
+    arguments.eval_steps = config.every or math.ceil(arguments.max_steps / VALIDATIONS)
+    if config.keep == "best":
+        arguments.load_best_model_at_end = True
+        arguments.metric_for_best_model, arguments.greater_is_better = "loss", False
+        # The best one besides the two last.
+        arguments.save_total_limit = 3
+
+
+def validation_record(
+    setup: TrainingSetup, rows: TrainingRows, state: TrainerState, arguments: TrainingArguments
+) -> ValidationRecord | None:
+    """What the record says of the rows that were validated on. Prints the step whose model is kept, if it is chosen."""
+    found, source = rows.validation, setup.validation
+    if found is None or source is None:
+        return None
+    curve, kept = validation_curve(state.log_history), state.global_step
+    best = lowest(curve)
+    if arguments.load_best_model_at_end:
+        # transformers keeps the last model where it finds no checkpoint of the best.
+        found_it = state.best_model_checkpoint is not None and Path(state.best_model_checkpoint).is_dir()
+        kept = state.best_global_step or kept if found_it else kept
+        why = (
+            "its validation loss is the lowest" if kept == best["step"] else "there is none of a lower validation loss"
+        )
+        say(f"the model of step {kept} of {state.global_step} is kept; {why}")
+    return ValidationRecord(
+        counts=found.counts,
+        reasons=found.counted.reasons,
+        rows_digest=source.table.digest,
+        shared_tasks=source.shared_tasks,
+        best_step=best["step"],
+        best_loss=best["loss"],
+        last_loss=curve[-1]["loss"],
+        kept_step=kept,
+        curve=curve,
+    )
