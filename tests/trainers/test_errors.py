@@ -60,8 +60,6 @@ def test_model(config: Path, model: Path, tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     kind = refused(capsys, config, f"model={tmp_path / 'adapter'}")
     assert "is an adapter of the kind None; expected a LoRA adapter" in kind
-        capsys, config, f"model={tmp_path / 'adapter'}"
-    )
 
     plain = Path(shutil.copytree(model, tmp_path / "plain"))
     (plain / "chat_template.jinja").unlink()
