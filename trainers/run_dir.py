@@ -34,7 +34,9 @@ from agentmill.trainers.trl_config import check_trl_fields
 
 NOT_IDENTITY = {
     *("rows", "model", "reference", "output", "recipe"),
-    *("max_dropped", "save_steps", "resume", "log_steps", "tensorboard", "trust_remote_code"),
+    *("max_dropped", "save_steps", "resume", "log_steps", "tensorboard", "trust_remote_code", "estimate"),
+    # Of a row that comes again it changes the last digits only.
+    "precompute_reference",
 }
 """Settings that do not change what comes out; rows and models count by what is in them."""
 

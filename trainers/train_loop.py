@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import platform
-import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from transformers import PrinterCallback, TrainingArguments
@@ -19,6 +19,7 @@ from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import row_order
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
+from agentmill.trainers.estimate import BeforeFirstStep
 from agentmill.trainers.model_card import TrainingRecord, summarize, versions, write_record
 from agentmill.trainers.model_io import (
     Task,
@@ -37,6 +38,8 @@ from agentmill.trainers.monitors import (
     StopOnDrift,
     TensorBoardCurve,
 )
+from agentmill.trainers.peak_memory import peak_bytes
+from agentmill.trainers.reference_scores import ReferenceScores, needs_no_copy, open_scores
 from agentmill.trainers.run_dir import TrainingSetup, space_errors
 from agentmill.trainers.trl_config import trl_errors
 
@@ -65,7 +68,8 @@ class Method:
     ``trainer`` is our subclass of TRL's, which also gets ``trainer_arguments``; ``config`` is TRL's configuration for
     it, which also gets ``options``. ``lengths`` are those of the ``examples``, in tokens; ``measured`` are
     the values in a point of the loss curve with ``POINT``; ``packs`` is the number of packs, if examples are packs;
-    ``reference`` is a model to be kept besides the trained one; ``task`` is what the model is for.
+    ``reference`` is a model to be kept besides the trained one; ``scored`` are the names of the values of the reference
+    that are made once, of rows and of places in their order; ``task`` is what the model is for.
     """
 
     trainer: type[BaseTrainer]
@@ -77,6 +81,7 @@ class Method:
     measured: tuple[str, ...]
     packs: int | None = None
     reference: Path | None = None
+    scored: tuple[Sequence[str], Sequence[str]] | None = None
     trainer_arguments: dict[str, Any] = field(default_factory=dict)
     task: Task = "CAUSAL_LM"
 
@@ -106,11 +111,20 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     trusted = settings.trust_remote_code
     model = load_model(setup.base, settings.lora, precision, method.task, trusted)
     check_lora_targets(model, settings.lora)
-    reference = load_model(method.reference, settings.lora, precision, trusted=trusted) if method.reference else None
+    scores = None
+    if method.scored is not None:
+        order, group = order_of_rows(settings, method, arguments), settings.batch_size * arguments.world_size
+        scores = open_scores(settings, setup, precision, method.scored, order, group)
+    reference = None
+    if method.reference and not (scores and needs_no_copy(scores, setup, bool(checkpoint))):
+        reference = load_model(method.reference, settings.lora, precision, trusted=trusted)
     with trl_errors(settings.trl):
-        trainer = make_trainer(settings, setup, method, arguments, (model, reference))
+        trainer = make_trainer(settings, setup, method, arguments, (model, reference), scores)
     # TRL has put the adapter on by now, so what learns is known.
     parameters = count_parameters(trainer.model)
+    first_step = BeforeFirstStep(trainer, tuple(parameters.values()), setup.work.folder, settings.estimate)
+    # Before the others: progress counts from the first step.
+    trainer.callback_handler.callbacks.insert(0, first_step)
     setup.work.require_space(needed_bytes(settings, **parameters))
     guard = StopOnDrift(limits) if (limits := getattr(settings, "stop_when", None)) is not None else None
     if guard is not None:
@@ -126,6 +140,7 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
         stopped = guard.reason if guard is not None and trainer.state.global_step < arguments.max_steps else None
         facts = {"precision": precision, "packs": method.packs, **parameters, **summarize(curve)}
         facts |= {"steps": trainer.state.global_step, "stopped": stopped}
+        facts["estimate"] = first_step.compared() if stopped is None else {}
         record = make_record(settings, setup, rows, arguments, facts)
         write_record(setup.work.model, record, setup.table.manifest)
         setup.work.publish()
@@ -133,18 +148,30 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     trainer.accelerator.end_training()
 
 
-def make_trainer(
-    settings: TrainSettings, setup: TrainingSetup, method: Method, arguments: TrainingArguments, models: tuple[Any, Any]
-) -> BaseTrainer:
-    """TRL's trainer over the examples, in the order of the whole training; ``models`` are the model and a reference."""
-    model, reference = models
-    # The rows of the whole training one after the other: of like length in a group, and the same after a stop.
-    order = row_order(
+def order_of_rows(settings: TrainSettings, method: Method, arguments: TrainingArguments) -> list[int]:
+    """The rows of the whole training one after the other: of like length in a group, and the same after a stop."""
+    return row_order(
         method.lengths,
         settings.batch_size * arguments.world_size,
         arguments.max_steps * rows_per_step(settings, arguments.world_size),
         settings.seed,
     )
+
+
+def make_trainer(
+    settings: TrainSettings,
+    setup: TrainingSetup,
+    method: Method,
+    arguments: TrainingArguments,
+    models: tuple[Any, Any],
+    scores: ReferenceScores | None = None,
+) -> BaseTrainer:
+    """TRL's trainer over the examples, in the order of the whole training; ``models`` are the model and a reference.
+
+    ``scores`` are those of the reference, where it runs before the first step only.
+    """
+    model, reference = models
+    order = scores.order if scores is not None else order_of_rows(settings, method, arguments)
     trainer = method.trainer(
         model=model,
         args=arguments,
@@ -159,8 +186,11 @@ def make_trainer(
             *([TensorBoardCurve(setup.work.events)] if settings.tensorboard else []),
         ],
         **({"ref_model": reference} if reference is not None else {}),
+        **({"scores": scores, "kept": method.reference is None} if scores is not None else {}),
         **method.trainer_arguments,
     )
+    group = settings.batch_size * arguments.world_size
+    trainer.batch_lengths = np.take(method.lengths, order).reshape(-1, group).max(1)
     # transformers adds it where tqdm is disabled, and prints each point of the curve.
     trainer.remove_callback(PrinterCallback)
     return trainer
@@ -191,7 +221,7 @@ def make_record(
         roles=found.roles,
         tokens_from={"stored": found.stored, "text": found.conversations - found.stored},
         rows_per_step=rows_per_step(settings, arguments.world_size),
-        peak_memory_gib=peak_memory_gib(),
+        peak_memory_gib=peak_bytes() / 2**30,
         device=device_name(),
         processes=arguments.world_size,
         versions=versions(),
@@ -279,11 +309,3 @@ def choose_precision(wanted: str) -> str:
 def device_name() -> str:
     """The GPU, or the kind of processor."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()} CPU"
-
-
-def peak_memory_gib() -> float:
-    """The most memory this process held: of the GPU, where there is one."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 2**30
-    # Linux counts it in KiB.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

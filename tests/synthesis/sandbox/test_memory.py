@@ -16,7 +16,8 @@ from agentmill.synthesis.environments.interpreter.environment import Interpreter
 from agentmill.synthesis.environments.interpreter.examples import LONGEST, WORDS
 from agentmill.synthesis.rollouts.step import carry_out
 from agentmill.synthesis.sandbox import Limits, Pool, SandboxFull, Session, backend
-from agentmill.synthesis.sandbox.memory import KEEPER_BYTES, Account, Budget, machine_bytes, total_from
+from agentmill.schemas.memory import machine_bytes
+from agentmill.synthesis.sandbox.memory import KEEPER_BYTES, Account, Budget, total_from
 from tests.errors import user_error
 
 MIB = 2**20
