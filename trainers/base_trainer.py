@@ -72,7 +72,7 @@ class BaseTrainer(Trainer):
         first = (number * self.args.world_size + self.args.process_index) * size
         dataset: Any = self.train_dataset
         batch: dict[str, torch.Tensor] = self._prepare_inputs(
-            self.data_collator([dataset[place] for place in range(first, first + size)])
+            self.data_collator(dataset.__getitems__(list(range(first, first + size))))
         )
         return batch
 

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import TrainerCallback
+from transformers.trainer_pt_utils import LayerWiseDummyOptimizer
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -101,12 +102,14 @@ def estimate_training(trainer: BaseTrainer, parameters: tuple[int, int], folder:
     args, done = trainer.args, trainer.state.global_step
     first, steps = done * args.gradient_accumulation_steps, trainer.state.max_steps - done
     ahead = trainer.batch_lengths[first:]
-    # DeepSpeed's backward pass also makes the optimizer step.
-    rounds, numbers = plan_trial(ahead) if not trainer.is_deepspeed_enabled else (0, [])
-    if not rounds:
+    rounds, numbers = (0, list[int]()) if steps_in_backward(trainer) else plan_trial(ahead)
+    if not numbers:
         return None
     trial = Trial(trainer)
-    with torch.random.fork_rng(), trainer.uncounted():
+    # Only set by the loop of the training, and read where a batch is run.
+    trainer.current_gradient_accumulation_steps = args.gradient_accumulation_steps
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices), trainer.uncounted():
         trial.run([first + number for number in numbers], rounds)
     per_batch = predict(fit(*trial.points()), ahead)
     pending = [number - first for number in trainer.pending_batches()]
@@ -118,15 +121,24 @@ def estimate_training(trainer: BaseTrainer, parameters: tuple[int, int], folder:
     return found
 
 
+def steps_in_backward(trainer: BaseTrainer) -> bool:
+    """Whether the backward pass of a batch changes the weights, so that none can be run on trial."""
+    optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+    by_layer = isinstance(optimizer, LayerWiseDummyOptimizer)
+    return by_layer or trainer.is_deepspeed_enabled or trainer.args.optim in ("lomo", "adalomo")
+
+
 def plan_trial(ahead: NDArray[np.int64]) -> tuple[int, list[int]]:
-    """How often which batches are run, of those with these lengths: not at all where that took too long."""
-    if not len(ahead):
-        return 0, []
+    """How often which batches are run, of those with these lengths; none where that took too long.
+
+    Besides these rounds each runs once, when memory is measured.
+    """
     by_length = np.argsort(ahead, kind="stable")
-    chosen = {int(ahead[number]): int(number) for number in by_length[[0, len(ahead) // 2, -1]]}
-    # One run more, that is not timed: the first of all is slow.
-    room = SHARE * ahead.sum() - ahead.min()
-    return max(0, min(ROUNDS, int(room / sum(chosen)))), list(chosen.values())
+    chosen = {int(ahead[number]): int(number) for number in by_length[[0, len(ahead) // 2, -1]]} if len(ahead) else {}
+    room = SHARE * ahead.sum()
+    if not chosen or room < sum(chosen):
+        return 0, []
+    return min(ROUNDS, int(room / sum(chosen)) - 1), list(chosen.values())
 
 
 class Trial:
@@ -141,19 +153,19 @@ class Trial:
 
     def run(self, numbers: Sequence[int], rounds: int) -> None:
         """Run the batches ``numbers``, from the shortest to the longest, so often. Raises ``UserError``."""
-        trainer = self._trainer
-        trainer.model_wrapped.train()
-        with PeakMemory() as memory:
-            self._batch(numbers[0])
-        if not torch.cuda.is_available():
-            # The kernel would end the process without a word.
-            check_room(trainer, numbers[-1], self._projected(memory, numbers))
-        self._longest(numbers[-1])
+        *shorter, longest = numbers
+        # The first run of all is slow, and loads what later ones use.
+        self._batch(numbers[0])
+        if shorter:
+            with PeakMemory() as memory:
+                self._batch(shorter[-1], timed=True)
+            # A GPU says so itself; for want of the machine's memory the kernel would end the process without a word.
+            if not torch.cuda.is_available():
+                check_room(self._trainer, longest, self._projected(memory, shorter[-1], longest))
+        self._fill_memory(longest)
         for _ in range(rounds):
-            for number in reversed(numbers):
-                spent, reference = self._batch(number)
-                self._seconds.setdefault(int(trainer.batch_lengths[number]), []).append(spent)
-                self._references.append(reference / spent)
+            for number in numbers:
+                self._batch(number, timed=True)
 
     def points(self) -> tuple[list[int], list[float]]:
         """Lengths, and the median of the seconds of each."""
@@ -165,50 +177,52 @@ class Trial:
         return float(np.median(self._references))
 
     def margin(self) -> float:
-        """How far runs of one batch are from their median, at least 10 %; 25 % where there was one run of each."""
-        spreads = [max(each) / np.median(each) - 1 for each in self._seconds.values() if len(each) > 1]
-        return max(0.1, *map(float, spreads), 0.0) if spreads else 0.25
+        """How far runs of one batch are from their median, at least 10 %; 25 % if there was one run of each."""
+        spreads = [max(each) / float(np.median(each)) - 1 for each in self._seconds.values() if len(each) > 1]
+        return max(0.1, *spreads) if spreads else 0.25
 
-    def _longest(self, number: int) -> None:
+    def _fill_memory(self, longest: int) -> None:
+        """Run the longest batch with memory as full as it will be after the first step."""
         trainer = self._trainer
-        # What the optimizer will hold is set apart, so that memory is as full as after the first step.
-        reserved = torch.empty(int(self._state_bytes), dtype=torch.uint8, device=trainer.accelerator.device)
+        accumulates = trainer.args.gradient_accumulation_steps > 1
         try:
+            # What the optimizer will hold is set apart.
+            reserved = torch.empty(int(self._state_bytes), dtype=torch.uint8, device=trainer.accelerator.device)
             with PeakMemory() as memory:
-                self._batch(number, keep=trainer.args.gradient_accumulation_steps > 1)
-                if trainer.args.gradient_accumulation_steps > 1:
-                    self._batch(number)
+                self._batch(longest, timed=True, keep=accumulates)
+                if accumulates:
+                    self._batch(longest)
         except torch.OutOfMemoryError as error:
-            raise UserError(too_little_memory(trainer, number, None), ErrorCode.TRAINING_MEMORY) from error
+            raise UserError(too_little_memory(trainer, longest, None), ErrorCode.TRAINING_MEMORY) from error
         # On CPU, memory that nothing was written to is not there yet.
         later = 0 if torch.cuda.is_available() else len(reserved)
         self.memory_bytes = max(peak_bytes(), memory.bytes + later)
-        check_room(trainer, number, self.memory_bytes)
+        check_room(trainer, longest, self.memory_bytes)
 
-    def _projected(self, memory: PeakMemory, numbers: Sequence[int]) -> float:
+    def _projected(self, memory: PeakMemory, number: int, longest: int) -> float:
         lengths = self._trainer.batch_lengths
         gradients = sum(p.numel() * p.element_size() for p in self._trainer.model.parameters() if p.requires_grad)
         activations = max(0, memory.bytes - memory.before - gradients)
-        return memory.bytes + activations * (lengths[numbers[-1]] / lengths[numbers[0]] - 1) + self._state_bytes
+        return memory.bytes + activations * (lengths[longest] / lengths[number] - 1) + self._state_bytes
 
-    def _batch(self, number: int, keep: bool = False) -> tuple[float, float]:
-        """Seconds of a batch, and of what the reference did for it before, where that is done once for all steps."""
+    def _batch(self, number: int, timed: bool = False, keep: bool = False) -> None:
+        """Run a batch forward and backward, and ``keep`` its gradients or forget them."""
         trainer = self._trainer
-        once = bool(trainer.pending_batches())
         begun = synchronize()
         batch = trainer.batch_at(number)
-        collated = synchronize()
-        if once:
+        collated = scored = synchronize()
+        # Otherwise the reference runs in every step, and counts as a part of it.
+        if trainer.pending_batches():
             batch = trainer.with_references(batch)
-        scored = synchronize()
+            scored = synchronize()
         items = trainer._get_num_items_in_batch([batch], trainer.args.device)
-        with trainer.compute_loss_context_manager():
-            loss = trainer.compute_loss(trainer.model_wrapped, batch, num_items_in_batch=items)
-        trainer.accelerator.backward(loss)
-        ended = synchronize()
+        trainer.training_step(trainer.model_wrapped, batch, items)
+        spent, reference = synchronize() - begun - (scored - collated), scored - collated
         if not keep:
             trainer.model_wrapped.zero_grad(set_to_none=True)
-        return ended - begun - (scored - collated), scored - collated
+        if timed:
+            self._seconds.setdefault(int(trainer.batch_lengths[number]), []).append(spent)
+            self._references.append(reference / spent)
 
 
 def fit(lengths: Sequence[int], seconds: Sequence[float]) -> NDArray[np.float64]:
@@ -234,31 +248,37 @@ def predict(coefficients: NDArray[np.float64], lengths: NDArray[np.int64]) -> ND
 
 
 def optimizer_cost(optimizer: Any) -> tuple[float, float]:
-    """Seconds of an optimizer step, and bytes that its state will still take.
+    """Seconds of an optimizer step with the clipping of gradients, and bytes that its state will still take.
 
     Measured on copies of some parameters by an optimizer of the same kind, since the true one must not make a step.
     """
     inner = getattr(optimizer, "optimizer", optimizer)
-    parameters = [p for group in inner.param_groups for p in group["params"] if p.requires_grad]
-    local = [p.to_local() if hasattr(p, "to_local") else p for p in parameters]
-    total, copies, taken = sum(p.numel() for p in local), [], 0
+    learning = [p for group in inner.param_groups for p in group["params"] if p.requires_grad]
+    # Of a sharded parameter, the part of this process.
+    local = [part for p in learning if (part := p.to_local() if hasattr(p, "to_local") else p).numel()]
+    copies: list[torch.nn.Parameter] = []
+    taken = 0
     for each in local:
         # Whole rows: some optimizers keep the state of a matrix by rows and columns.
-        rows = max(1, (SAMPLE - taken) * len(each) // each.numel()) if each.dim() else 1
-        copies.append(torch.nn.Parameter(each.detach()[:rows].clone() if each.dim() else each.detach().clone()))
+        rows = max(1, (SAMPLE - taken) * len(each) // each.numel()) if each.dim() else None
+        copies.append(torch.nn.Parameter((each if rows is None else each[:rows]).detach().clone()))
         copies[-1].grad = torch.full_like(copies[-1], 1e-3)
         taken += copies[-1].numel()
         if taken >= SAMPLE:
             break
+    if not copies:
+        return 0.0, 0.0
     known = inspect.signature(type(inner)).parameters
     made = type(inner)(copies, **{name: value for name, value in inner.defaults.items() if name in known})
     made.step()
     begun = synchronize()
+    torch.nn.utils.clip_grad_norm_(copies, 1.0)
     made.step()
     seconds = synchronize() - begun
     states = [value for state in made.state.values() for value in state.values() if torch.is_tensor(value)]
     held = sum(each.numel() * each.element_size() for each in states)
-    return seconds * total / taken, 0.0 if inner.state else held * total / taken
+    scale = sum(each.numel() for each in local) / taken
+    return seconds * scale, 0.0 if inner.state else held * scale
 
 
 def saved_bytes(trainer: BaseTrainer, parameters: tuple[int, int]) -> int:

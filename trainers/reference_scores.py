@@ -187,3 +187,8 @@ class ScoredRows(torch.utils.data.Dataset[dict[str, Any]]):
 
     def __getitem__(self, place: int) -> dict[str, Any]:
         return {**self.rows[place], **self.scores.at(place)}
+
+    def __getitems__(self, places: list[int]) -> list[dict[str, Any]]:
+        # One access to the memory-mapped rows for a whole batch.
+        rows = self.rows.__getitems__(places)
+        return [{**row, **self.scores.at(place)} for row, place in zip(rows, places, strict=True)]
