@@ -109,8 +109,12 @@ def estimate_training(trainer: BaseTrainer, parameters: tuple[int, int], folder:
     # Only set by the loop of the training, and read where a batch is run.
     trainer.current_gradient_accumulation_steps = args.gradient_accumulation_steps
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    chosen = [first + number for number in numbers]
     with torch.random.fork_rng(devices), trainer.uncounted():
-        trial.run([first + number for number in numbers], rounds)
+        try:
+            trial.run(chosen, rounds)
+        except torch.OutOfMemoryError as error:
+            raise UserError(too_little_memory(trainer, chosen[-1], None), ErrorCode.TRAINING_MEMORY) from error
     per_batch = predict(fit(*trial.points()), ahead)
     pending = [number - first for number in trainer.pending_batches()]
     seconds = per_batch.sum() + steps * trial.step_seconds + trial.reference_share * per_batch[pending].sum()
@@ -185,15 +189,12 @@ class Trial:
         """Run the longest batch with memory as full as it will be after the first step."""
         trainer = self._trainer
         accumulates = trainer.args.gradient_accumulation_steps > 1
-        try:
-            # What the optimizer will hold is set apart.
-            reserved = torch.empty(int(self._state_bytes), dtype=torch.uint8, device=trainer.accelerator.device)
-            with PeakMemory() as memory:
-                self._batch(longest, timed=True, keep=accumulates)
-                if accumulates:
-                    self._batch(longest)
-        except torch.OutOfMemoryError as error:
-            raise UserError(too_little_memory(trainer, longest, None), ErrorCode.TRAINING_MEMORY) from error
+        # What the optimizer will hold is set apart.
+        reserved = torch.empty(int(self._state_bytes), dtype=torch.uint8, device=trainer.accelerator.device)
+        with PeakMemory() as memory:
+            self._batch(longest, timed=True, keep=accumulates)
+            if accumulates:
+                self._batch(longest)
         # On CPU, memory that nothing was written to is not there yet.
         later = 0 if torch.cuda.is_available() else len(reserved)
         self.memory_bytes = max(peak_bytes(), memory.bytes + later)
@@ -296,7 +297,7 @@ def saved_bytes(trainer: BaseTrainer, parameters: tuple[int, int]) -> int:
 def write_speed(folder: Path) -> float:
     """Bytes per second that files in ``folder`` are written with."""
     path = folder / f"speed.{os.getpid()}"
-    content = torch.rand(WRITTEN_BYTES // 4)
+    content = torch.ones(WRITTEN_BYTES // 4)
     begun = time.monotonic()
     torch.save(content, path)
     seconds = time.monotonic() - begun

@@ -71,14 +71,14 @@ class ReferenceTrainer(BaseTrainer):
 
     def __init__(self, *args: Any, scores: ReferenceScores | None = None, kept: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._scores, self._kept = scores, kept
+        self._scores, self._kept, self._gone = scores, kept, False
         # TRL then takes the log-probabilities of the reference from the batch, where compute_loss puts them.
         self.precompute_ref_logps = True
         if scores is not None:
             rows: Any = self.train_dataset
             self.train_dataset = ScoredRows(rows, scores)
             if scores.finished:
-                scores.open()
+                self._use_scores(scores)
 
     def reference_values(self, batch: dict[str, torch.Tensor], names: Sequence[str]) -> dict[str, torch.Tensor]:
         """The values of ``names`` under the reference, each of shape (rows)."""
@@ -91,7 +91,7 @@ class ReferenceTrainer(BaseTrainer):
     def with_references(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """``batch`` with the log-probabilities under the reference that it lacks."""
         missing = [name for name in self.value_names() if name not in batch]
-        if missing and self._scores is not None and self._scores.finished and not self._kept:
+        if missing and self._gone:
             raise RuntimeError(f"a batch has no {missing[0]}, and the reference is no longer in memory")
         return {**batch, **self.reference_values(batch, missing)} if missing else batch
 
@@ -110,12 +110,15 @@ class ReferenceTrainer(BaseTrainer):
         if not scores.finished:
             self._score_rows(scores)
             self.accelerator.wait_for_everyone()
-        scores.open()
+        self._use_scores(scores)
         # What is left of a second model is freed, for the activations of the first step.
-        self.ref_model = None
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    def _use_scores(self, scores: ReferenceScores) -> None:
+        scores.open()
+        self.ref_model, self._gone = None, not self._kept
 
     def _score_rows(self, scores: ReferenceScores) -> None:
         begun, done = time.monotonic(), scores.done()
