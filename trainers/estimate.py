@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -61,10 +61,11 @@ class Estimate:
 class BeforeFirstStep(TrainerCallback):
     """Estimates the training if it is ``wanted``, then lets the trainer prepare its rows.
 
-    ``parameters`` are the numbers of all parameters and of those that learn; checkpoints are written to ``folder``.
+    ``parameters`` are the numbers of all parameters and of those that learn, by their names in the record of the
+    training; checkpoints are written to ``folder``.
     """
 
-    def __init__(self, trainer: BaseTrainer, parameters: tuple[int, int], folder: Path, wanted: bool) -> None:
+    def __init__(self, trainer: BaseTrainer, parameters: Mapping[str, int], folder: Path, wanted: bool) -> None:
         self._trainer, self._parameters, self._folder, self._wanted = trainer, parameters, folder, wanted
         self._estimate: Estimate | None = None
         self._began, self._peak_bytes = 0.0, 0
@@ -94,7 +95,7 @@ class BeforeFirstStep(TrainerCallback):
         }
 
 
-def estimate_training(trainer: BaseTrainer, parameters: tuple[int, int], folder: Path) -> Estimate | None:
+def estimate_training(trainer: BaseTrainer, parameters: Mapping[str, int], folder: Path) -> Estimate | None:
     """Measure, and print what the steps that are left will take; ``None`` where the training is too short for it.
 
     Raises ``UserError`` where the longest batch does not fit into memory. Every process takes part.
@@ -202,9 +203,9 @@ class Trial:
 
     def _projected(self, memory: PeakMemory, number: int, longest: int) -> float:
         lengths = self._trainer.batch_lengths
-        gradients = sum(p.numel() * p.element_size() for p in self._trainer.model.parameters() if p.requires_grad)
-        activations = max(0, memory.bytes - memory.before - gradients)
-        return memory.bytes + activations * (lengths[longest] / lengths[number] - 1) + self._state_bytes
+        learning = [p for p in self._trainer.model_wrapped.parameters() if p.requires_grad]
+        activations = max(0, memory.bytes - memory.before - sum(p.numel() * p.element_size() for p in learning))
+        return float(memory.bytes + activations * (lengths[longest] / lengths[number] - 1) + self._state_bytes)
 
     def _batch(self, number: int, timed: bool = False, keep: bool = False) -> None:
         """Run a batch forward and backward, and ``keep`` its gradients or forget them."""
@@ -282,9 +283,9 @@ def optimizer_cost(optimizer: Any) -> tuple[float, float]:
     return seconds * scale, 0.0 if inner.state else held * scale
 
 
-def saved_bytes(trainer: BaseTrainer, parameters: tuple[int, int]) -> int:
+def saved_bytes(trainer: BaseTrainer, parameters: Mapping[str, int]) -> int:
     """What checkpoints (weights and two moments in single precision) and the model at the end will take, roughly."""
-    whole, trained = parameters
+    whole, trained = parameters["parameters"], parameters["trained_parameters"]
     args, done, last = trainer.args, trainer.state.global_step, trainer.state.max_steps
     checkpoints = 0
     if args.save_strategy == "steps":

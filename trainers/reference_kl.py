@@ -19,7 +19,7 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, pad
-from agentmill.trainers.command import PreferenceSettings, say
+from agentmill.trainers.command import DpoSettings, KtoSettings, say
 from agentmill.trainers.model_io import load_errors, model_folder
 from agentmill.trainers.monitors import with_eta
 from agentmill.trainers.reference_scores import ReferenceScores, ScoredRows
@@ -123,7 +123,8 @@ class ReferenceTrainer(BaseTrainer):
     def _score_rows(self, scores: ReferenceScores) -> None:
         begun, done = time.monotonic(), scores.done()
         left = scores.batches[done:]
-        self.model.eval()
+        model: Any = self.model
+        model.eval()
         for number in with_eta(left, len(left), "batches scored by the reference"):
             names = scores.names(number)
             found = self.reference_values(self.batch_at(number), names)
@@ -131,7 +132,7 @@ class ReferenceTrainer(BaseTrainer):
             done += 1
             if self.accelerator.is_main_process:
                 scores.write(done, number, dict(zip(names, values.T, strict=True)))
-        self.model.train()
+        model.train()
         say(f"reference: {len(left)} batches scored in {timedelta(seconds=round(time.monotonic() - begun))}")
 
     @staticmethod
@@ -216,7 +217,7 @@ def reference_tensors(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -
     return {name: torch.tensor([row[name] for row in rows]) for name in names if name in rows[0]}
 
 
-def scores_once(settings: PreferenceSettings, adapter_off: bool, rows: int) -> bool:
+def scores_once(settings: DpoSettings | KtoSettings, adapter_off: bool, rows: int) -> bool:
     """Whether the reference scores ``rows`` before the first step; ``adapter_off``: it is the model under its adapter.
 
     By default it does where that saves memory (a second model) or time (rows that come more than once).

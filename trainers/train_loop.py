@@ -122,7 +122,7 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
         trainer = make_trainer(settings, setup, method, arguments, (model, reference), scores)
     # TRL has put the adapter on by now, so what learns is known.
     parameters = count_parameters(trainer.model)
-    first_step = BeforeFirstStep(trainer, tuple(parameters.values()), setup.work.folder, settings.estimate)
+    first_step = BeforeFirstStep(trainer, parameters, setup.work.folder, settings.estimate)
     # Before the others: progress counts from the first step.
     trainer.callback_handler.callbacks.insert(0, first_step)
     setup.work.require_space(needed_bytes(settings, **parameters))
