@@ -207,6 +207,10 @@ class SftConfig(TrainConfig):
     packing: bool = Field(
         False, description="Put short rows together up to `max_length`; `batch_size` then counts packs."
     )
+    share_prefixes: bool = Field(
+        False,
+        description="Train sequences of a trajectory that begin alike as one tree; `batch_size` then counts trees.",
+    )
 
 
 class DriftLimits(Config):

@@ -43,7 +43,8 @@ class TrainingRecord(Record):
     ``drift`` is how far the model went from the reference at the end (a reward model: how far its scores are apart, or
     from the values), and ``warnings`` what was warned of (``agentmill.trainers.monitors``).
     ``stopped`` is why the training ended early. ``estimate`` has the seconds and the memory of so many steps, with what
-    is written, as they were estimated before the first of them and as they were.
+    is written, as they were estimated before the first of them and as they were. ``trees`` counts the sequences that
+    share prefixes, the trees made of them, and the tokens of both.
     """
 
     identity: JsonObject
@@ -83,11 +84,13 @@ class TrainingRecord(Record):
     control_rows: int = 0
     stopped: str | None = None
     estimate: dict[str, float] = {}
+    trees: dict[str, int] = {}
 
     @property
     def method(self) -> tuple[str, str, str]:
         """Its entry of ``METHODS``."""
-        return METHODS[self.identity["trainer"]]
+        name, examples, accuracy = METHODS[self.identity["trainer"]]
+        return name, f"trees of {examples}" if self.trees else examples, accuracy
 
     @property
     def scores(self) -> bool:

@@ -40,7 +40,10 @@ NOT_IDENTITY = {
 }
 """Settings that do not change what comes out; rows and models count by what is in them."""
 
-TOKEN_SETTINGS = ("chat_template", "control_tokens", "long_rows", "margin")
+LATER_SETTINGS = ("trl", "stop_when", "share_prefixes")
+"""Trainings from before there were these have no entry for them, and stay the same training without."""
+
+TOKEN_SETTINGS = ("chat_template", "control_tokens", "long_rows", "margin", "share_prefixes")
 """Settings that decide which tokens a row becomes, with ``max_length``."""
 
 
@@ -78,8 +81,7 @@ def set_up_training(
     if settings.trl:
         check_trl_fields(trainer, settings.trl)
 
-    # Trainings from before there was `trl` or `stop_when` have no entry for it, and stay the same training without.
-    left_out = NOT_IDENTITY | {name for name in ("trl", "stop_when") if not getattr(settings, name, None)}
+    left_out = NOT_IDENTITY | {name for name in LATER_SETTINGS if not getattr(settings, name, None)}
     identity: JsonObject = {
         "trainer": trainer,
         "settings": settings.model_dump(exclude=left_out)
