@@ -169,7 +169,7 @@ def serve(given: argparse.Namespace, folder: Path) -> None:
     from transformers import TrainerCallback
     from transformers.utils import logging
 
-    from agentmill.trainers.train_loop import peak_memory_gib
+    from agentmill.trainers.peak_memory import peak_bytes
 
     class Clock(TrainerCallback):
         """Waits before each step, and measures it."""
@@ -181,7 +181,7 @@ def serve(given: argparse.Namespace, folder: Path) -> None:
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             taken = {"seconds": time.perf_counter() - self.began, "work": time.process_time() - self.began_work}
-            print(json.dumps({**taken, "gib": peak_memory_gib()}), flush=True)
+            print(json.dumps({**taken, "gib": peak_bytes() / 2**30}), flush=True)
 
     logging.set_verbosity_error()
     trainer = (plain_trainer if given.arm == "TRL" else own_trainer)(given, folder)

@@ -91,6 +91,7 @@ SET_BY: Mapping[str, str] = {
     "chat_template_path": "chat_template",
     "truncation_mode": "max_length",
     "loss_type": "objective",
+    "precompute_ref_log_probs": "precompute_reference",
 }
 """Fields of TRL's configurations that a setting of another name decides."""
 
@@ -99,7 +100,7 @@ _VALIDATION = "validation loss is measured here, as `validation` says; play held
 _ORDER = "the order of the rows is fixed before the training, so that it can be resumed"
 _LOSS = "the loss is computed here, and does not use it"
 _MODEL = "the model is loaded before TRL sees it"
-_REFERENCE = "the reference scores each batch as it comes"
+_REFERENCE = "the reference scores the batches of the training as they are"
 _LAUNCH = "the file that `launch.config` names sets it"
 _TRACKIO = "the environment variables of Trackio say where its runs go, such as TRACKIO_SPACE_ID"
 _HUB = "publish the finished model with `agentmill publish`"
@@ -111,7 +112,7 @@ NOT_SETTABLE: Mapping[str, str] = {
     **dict.fromkeys(["completion_only_loss", "assistant_only_loss"], "the view of the rows decides what carries loss"),
     **dict.fromkeys(["label_smoothing_factor", "router_aux_loss_coef", "average_tokens_across_devices"], _LOSS),
     **dict.fromkeys(["length_column_name", "ignore_data_skip", "auto_find_batch_size"], _ORDER),
-    **dict.fromkeys(["precompute_ref_log_probs", "precompute_ref_batch_size"], _REFERENCE),
+    "precompute_ref_batch_size": _REFERENCE,
     "model_init_kwargs": _MODEL,
     **dict.fromkeys(["do_train", "do_eval", "do_predict", "eval_delay"], _VALIDATION),
     **dict.fromkeys(["eval_on_start", "eval_accumulation_steps", "eval_do_concat_batches"], _VALIDATION),
@@ -213,6 +214,10 @@ class TrainConfig(Config):
     )
     gradient_checkpointing: bool = Field(False, description="Recompute activations: less memory, a third slower.")
     save_steps: Positive | None = Field(50, description="Steps between checkpoints; `null`: none are written.")
+    estimate: bool = Field(
+        True,
+        description="Measure some batches before the first step, and say how long the training takes and its memory.",
+    )
     validation: ValidationConfig | None = Field(
         None, description="Rows to measure the loss on and not train on, such as `{share: 0.05}`; `null`: none."
     )
@@ -331,6 +336,23 @@ class PreferenceConfig(TrainConfig):
     learning_rate: Annotated[float, Field(gt=0)] = Field(1e-6, description="Peak learning rate of AdamW.")
     beta: Annotated[float, Field(gt=0)] = Field(0.1, description="How strongly it is kept close to the reference.")
     stop_when: DriftLimits | None = Field(None, description="Limits that end the training early; `null`: none does.")
+    precompute_reference: bool | None = Field(
+        None,
+        description="The reference scores each row once, before the first step; `null`: if that saves time or memory.",
+    )
+
+    @model_validator(mode="after")
+    def _reference_stays(self) -> Self:
+        if self.precompute_reference and self.trl.get("sync_ref_model"):
+            raise ValueError(
+                "precompute_reference: rows cannot be scored before the training if the reference changes during it"
+                " (trl.sync_ref_model); leave one of them out"
+            )
+        if self.precompute_reference and self.validates is not None:
+            raise ValueError(
+                "precompute_reference: the reference is needed for the rows to validate on; leave it or validation out"
+            )
+        return self
 
 
 class RewardConfig(TrainConfig):

@@ -37,8 +37,10 @@ from agentmill.trainers.validation import ValidationSource, choose_validation, o
 
 NOT_IDENTITY = {
     *("rows", "validation_rows", "model", "reference", "output", "recipe"),
-    *("max_dropped", "save_steps", "resume", "log_steps", "report_to", "trust_remote_code"),
+    *("max_dropped", "save_steps", "resume", "log_steps", "report_to", "trust_remote_code", "estimate"),
     "launch",  # it counts by the processes that it comes to
+    # Of a row that comes again it changes the last digits only.
+    "precompute_reference",
 }
 """Settings that do not change what comes out; rows and models count by what is in them."""
 

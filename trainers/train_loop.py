@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import platform
-import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from transformers import PrinterCallback, TrainingArguments
@@ -20,6 +20,7 @@ from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import row_order
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
+from agentmill.trainers.estimate import BeforeFirstStep
 from agentmill.trainers.hub_models import revisions_of
 from agentmill.trainers.launch import check_attention, check_environment, context_parallel_size
 from agentmill.trainers.model_card import TrainingRecord, summarize, versions, write_record
@@ -35,6 +36,8 @@ from agentmill.trainers.model_io import (
     save_whole,
 )
 from agentmill.trainers.observers import early_stops, observers, sampling, set_validation, validation_record
+from agentmill.trainers.peak_memory import peak_bytes
+from agentmill.trainers.reference_scores import ReferenceScores, needs_no_copy, open_scores
 from agentmill.trainers.run_dir import TrainingSetup, space_errors
 from agentmill.trainers.trl_config import trl_errors
 
@@ -74,7 +77,8 @@ class Method:
     ``trainer`` is our subclass of TRL's, which also gets ``trainer_arguments``; ``config`` is TRL's configuration for
     it, which also gets ``options``. ``lengths`` are those of the ``examples``, in tokens; ``measured`` are
     the values in a point of the loss curve with ``POINT``; ``packs`` are the sequences of each, if they are packs;
-    ``reference`` is a model to be kept besides the trained one; ``task`` is what the model is for. ``validation`` are
+    ``reference`` is a model to be kept besides the trained one; ``scored`` are the names of the values of the reference
+    that are made once, of rows and of places in their order; ``task`` is what the model is for. ``validation`` are
     examples that are not trained on.
     """
 
@@ -88,6 +92,7 @@ class Method:
     validation: Examples | None = None
     packs: list[list[int]] | None = None
     reference: ModelFiles | None = None
+    scored: tuple[Sequence[str], Sequence[str]] | None = None
     trainer_arguments: dict[str, Any] = field(default_factory=dict)
     task: Task = "CAUSAL_LM"
 
@@ -117,13 +122,25 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     torch.manual_seed(settings.seed)
     model = load_start(setup, settings, precision, method.task)
     check_attention(model.config)
-    # TRL divides a reference as each process has it, and does not send it from the first.
-    with every_process_loads():
-        reference = load_reference(method.reference, settings, precision) if method.reference else None
+    order = example_order(settings, method, arguments)
+    scores = None
+    if method.scored is not None:
+        group = settings.batch_size * data_processes(arguments)
+        scores = open_scores(settings, setup, precision, method.scored, order, group)
+    reference = None
+    if method.reference and not (scores and needs_no_copy(scores, setup, bool(checkpoint))):
+        # TRL divides a reference as each process has it, and does not send it from the first.
+        with every_process_loads():
+            reference = load_reference(method.reference, settings, precision)
     with trl_errors(settings.trl):
-        trainer = make_trainer(settings, setup, method, arguments, (model, reference))
+        trainer = make_trainer(settings, setup, method, arguments, (model, reference), order, scores)
     # TRL has put the adapter on by now, so what learns is known.
     parameters = count_parameters(trainer.model)
+    # Where processes share sequences, no batch can be tried by itself.
+    estimated = settings.estimate and context_parallel_size() == 1
+    first_step = BeforeFirstStep(trainer, parameters, setup.work.folder, estimated)
+    # Before the others: progress counts from the first step.
+    trainer.callback_handler.callbacks.insert(0, first_step)
     setup.work.require_space(needed_bytes(settings, **parameters))
     guards = early_stops(settings)
     for callback in [*guards, *sampling(settings, setup, rows)]:
@@ -141,9 +158,10 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
         facts = {"precision": precision, "packs": method.packs and len(method.packs), **parameters, **summarize(curve)}
         facts |= {"steps": trainer.state.global_step, "stopped": stopped}
         facts["validation"] = validation_record(setup, rows, trainer.state, arguments)
+        facts["estimate"] = first_step.compared() if stopped is None else {}
         record = make_record(settings, setup, rows, arguments, facts)
-        order = example_order(settings, method, arguments)[: record.steps * record.rows_per_step]
-        rows.write_seen(setup.work.model, method.packs, order, record.rows_per_step)
+        made = order[: record.steps * record.rows_per_step]
+        rows.write_seen(setup.work.model, method.packs, made, record.rows_per_step)
         write_record(setup.work.model, record, setup.table.manifest)
         setup.work.publish()
     trainer.accelerator.wait_for_everyone()
@@ -169,15 +187,24 @@ def load_reference(files: ModelFiles, settings: TrainSettings, precision: str) -
 
 
 def make_trainer(
-    settings: TrainSettings, setup: TrainingSetup, method: Method, arguments: TrainingArguments, models: tuple[Any, Any]
+    settings: TrainSettings,
+    setup: TrainingSetup,
+    method: Method,
+    arguments: TrainingArguments,
+    models: tuple[Any, Any],
+    order: list[int],
+    scores: ReferenceScores | None = None,
 ) -> BaseTrainer:
-    """TRL's trainer over the examples, in the order of the whole training; ``models`` are the model and a reference."""
+    """TRL's trainer over the examples in this ``order``; ``models`` are the model and a reference.
+
+    ``scores`` are those of the reference, where it runs before the first step only.
+    """
     model, reference = models
     validation = method.validation
     trainer = method.trainer(
         model=model,
         args=arguments,
-        train_dataset=method.examples.select(example_order(settings, method, arguments)),
+        train_dataset=method.examples.select(order),
         eval_dataset=validation.dataset if validation is not None else None,
         validation_lengths=validation.lengths if validation is not None else (),
         processing_class=setup.tokenizer,
@@ -186,8 +213,11 @@ def make_trainer(
         peft_config=lora_config(settings.lora, method.task) if setup.adapter is None else None,
         callbacks=observers(settings, setup, arguments),
         **({"ref_model": reference} if reference is not None else {}),
+        **({"scores": scores, "kept": method.reference is None} if scores is not None else {}),
         **method.trainer_arguments,
     )
+    group = settings.batch_size * data_processes(arguments)
+    trainer.batch_lengths = np.take(method.lengths, order).reshape(-1, group).max(1)
     # transformers adds it where tqdm is disabled, and prints each point of the curve.
     trainer.remove_callback(PrinterCallback)
     return trainer
@@ -231,7 +261,7 @@ def make_record(
         trees=found.trees,
         tokens_from={"stored": found.stored, "text": found.conversations - found.stored},
         rows_per_step=rows_per_step(settings, data_processes(arguments)),
-        peak_memory_gib=peak_memory_gib(),
+        peak_memory_gib=peak_bytes() / 2**30,
         device=device_name(),
         processes=arguments.world_size,
         versions=versions(),
@@ -329,11 +359,3 @@ def choose_precision(wanted: str) -> str:
 def device_name() -> str:
     """The GPU, or the kind of processor."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()} CPU"
-
-
-def peak_memory_gib() -> float:
-    """The most memory this process held: of the GPU, where there is one."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 2**30
-    # Linux counts it in KiB.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
