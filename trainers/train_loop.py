@@ -22,7 +22,9 @@ from agentmill.trainers.data import TrainingRows
 from agentmill.trainers.model_card import TrainingRecord, summarize, versions, write_record
 from agentmill.trainers.model_io import (
     Task,
+    attention_of,
     check_lora_targets,
+    is_tied,
     load_merged,
     load_model,
     load_weights,
@@ -37,8 +39,9 @@ from agentmill.trainers.monitors import (
     StopOnDrift,
     TensorBoardCurve,
 )
+from agentmill.trainers.requirements import precision_of
 from agentmill.trainers.run_dir import TrainingSetup, space_errors
-from agentmill.trainers.trl_config import trl_errors
+from agentmill.trainers.trl_config import check_optimizer, trl_errors
 
 POINT = ("step", "loss", "learning_rate", "grad_norm", "tokens", "loss_tokens", "padding", "seconds")
 """What is kept of every point of the loss curve, with what the trainer measures."""
@@ -91,7 +94,7 @@ def train_model(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRow
 def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, method: Method) -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    precision = choose_precision(settings.precision)
+    precision = precision_of(settings)
     with trl_errors(settings.trl):
         arguments = trl_arguments(settings, setup, method, precision)
     # The others must see the folder only after incomplete checkpoints are gone, or processes would start from different
@@ -103,10 +106,10 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
 
     # The head of a reward model is drawn while the model is loaded, before the trainer sets its seed.
     torch.manual_seed(settings.seed)
-    trusted = settings.trust_remote_code
-    model = load_model(setup.base, settings.lora, precision, method.task, trusted)
+    model = load_model(setup.base, settings, precision, method.task)
     check_lora_targets(model, settings.lora)
-    reference = load_model(method.reference, settings.lora, precision, trusted=trusted) if method.reference else None
+    check_optimizer(arguments, model)
+    reference = load_model(method.reference, settings, precision) if method.reference else None
     with trl_errors(settings.trl):
         trainer = make_trainer(settings, setup, method, arguments, (model, reference))
     # TRL has put the adapter on by now, so what learns is known.
@@ -124,7 +127,13 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
         write_model(setup, settings, method.task)
         # A limit that the last step reaches ends nothing.
         stopped = guard.reason if guard is not None and trainer.state.global_step < arguments.max_steps else None
-        facts = {"precision": precision, "packs": method.packs, **parameters, **summarize(curve)}
+        facts = {
+            "precision": precision,
+            "attention": attention_of(model),
+            "packs": method.packs,
+            **parameters,
+            **summarize(curve),
+        }
         facts |= {"steps": trainer.state.global_step, "stopped": stopped}
         record = make_record(settings, setup, rows, arguments, facts)
         write_record(setup.work.model, record, setup.table.manifest)
@@ -151,7 +160,7 @@ def make_trainer(
         train_dataset=method.examples.select(order),
         processing_class=setup.tokenizer,
         data_collator=method.collator,
-        peft_config=lora_config(settings.lora, method.task),
+        peft_config=lora_config(settings.lora, method.task, is_tied(model)),
         callbacks=[
             Progress(),
             OverOptimisationWarning(),
@@ -206,6 +215,7 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
         per_device_train_batch_size=settings.batch_size,
         gradient_accumulation_steps=settings.gradient_accumulation,
         learning_rate=settings.learning_rate,
+        optim=settings.optimizer,
         # The plain constant schedule of transformers ignores the warm-up.
         lr_scheduler_type=settings.scheduler if settings.scheduler != "constant" else "constant_with_warmup",
         weight_decay=settings.weight_decay,
@@ -251,29 +261,23 @@ def write_model(setup: TrainingSetup, settings: TrainSettings, task: Task) -> No
 
 def count_parameters(model: Any) -> dict[str, int]:
     """The numbers of the model's parameters and of those that learn."""
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-    return {
-        "parameters": sum(size for size, _ in sizes),
-        "trained_parameters": sum(size for size, learns in sizes if learns),
-    }
+    if hasattr(model, "get_nb_trainable_parameters"):
+        # PEFT knows how many weights are in a byte of a quantized model.
+        trained, total = model.get_nb_trainable_parameters()
+    else:
+        sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+        trained, total = sum(size for size, learns in sizes if learns), sum(size for size, _ in sizes)
+    return {"parameters": total, "trained_parameters": trained}
 
 
 def needed_bytes(settings: TrainSettings, parameters: int, trained_parameters: int) -> int:
-    """Disk that a training takes: three checkpoints (weights and two moments in fp32), what TRL saves, the model."""
+    """Disk that a training takes: three checkpoints (weights and at most two moments), what TRL saves, the model."""
+    # Adafactor and 8-bit optimizers keep less than two moments.
+    size = 2 if settings.weights == "bf16" else 4
     # The third is the one being written while the two last are kept.
-    checkpoints = 3 * 12 * trained_parameters if settings.save_steps else 0
+    checkpoints = 3 * 3 * size * trained_parameters if settings.save_steps else 0
     merged = settings.lora is None or settings.lora.merge
-    return checkpoints + 4 * trained_parameters + (4 * parameters if merged else 0)
-
-
-def choose_precision(wanted: str) -> str:
-    """``bf16`` or ``fp32``: as wanted, or what the processor is made for (emulated bf16 is four times slower)."""
-    if wanted != "auto":
-        return wanted
-    if torch.cuda.is_available():
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    has = torch.cpu.get_capabilities()
-    return "bf16" if has.get("avx512_bf16") or has.get("amx_bf16") else "fp32"
+    return checkpoints + size * trained_parameters + (4 * parameters if merged else 0)
 
 
 def device_name() -> str:

@@ -149,8 +149,9 @@ def needs_of_training(name: str, training: Training, model: ModelConfig, trained
     yield Need(("extra", "train"), "machine", partial(require, "train"))
     if training.tensorboard:
         yield Need(("extra", "tensorboard"), "machine", partial(require, "tensorboard"))
-    if training.trl:
-        yield Need(("fields of TRL", training.trainer, ", ".join(training.trl), name), "machine", training.check_trl)
+    if training.machine_settings:
+        given = ", ".join([*training.machine_settings, *training.trl])
+        yield Need(("settings", training.trainer, given, name), "machine", training.check_machine)
     yield from needs_of_template(training, model, trained)
 
 
