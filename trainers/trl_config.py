@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from transformers import Trainer, TrainingArguments
+from transformers.training_args import OptimizerNames
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.kto_config import KTOConfig
 from trl.trainer.reward_config import RewardConfig
@@ -91,4 +92,4 @@ def check_optimizer(arguments: TrainingArguments, model: Any) -> None:
         Trainer.get_optimizer_cls_and_kwargs(arguments, model)
     except (ValueError, TypeError, NotImplementedError, ImportError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise UserError(f"optimizer: {arguments.optim}: {reason}", ErrorCode.TRL_REFUSES) from error
+        raise UserError(f"optimizer: {OptimizerNames(arguments.optim).value}: {reason}", ErrorCode.TRL_REFUSES) from error

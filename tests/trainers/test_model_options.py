@@ -224,7 +224,7 @@ def saved_bytes() -> Iterator[list[int]]:
 
 @pytest.mark.parametrize(
     "options",
-    [[], ["lora={rank: 4}"], ["packing=true"], ["weights=bf16"], ["lora={rank: 4}", "precision=bf16", "packing=true"]],
+    [[], ["lora={rank: 4}"], ["packing=true", "max_length=160"], ["weights=bf16"], ["lora={rank: 4}", "precision=bf16", "packing=true", "max_length=160"]],
 )
 def test_gradient_checkpointing_keeps_less_and_trains_the_same(
     options: list[str], config: Path, monkeypatch: pytest.MonkeyPatch
