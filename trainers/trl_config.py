@@ -92,4 +92,6 @@ def check_optimizer(arguments: TrainingArguments, model: Any) -> None:
         Trainer.get_optimizer_cls_and_kwargs(arguments, model)
     except (ValueError, TypeError, NotImplementedError, ImportError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise UserError(f"optimizer: {OptimizerNames(arguments.optim).value}: {reason}", ErrorCode.TRL_REFUSES) from error
+        raise UserError(
+            f"optimizer: {OptimizerNames(arguments.optim).value}: {reason}", ErrorCode.TRL_REFUSES
+        ) from error
