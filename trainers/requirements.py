@@ -16,7 +16,7 @@ if __name__ == "__main__":
 
 import msgspec
 import torch
-from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
+from transformers.utils.import_utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError

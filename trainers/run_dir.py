@@ -77,8 +77,7 @@ def set_up_training(
     prepare_environment()
     if settings.tensorboard:
         require("tensorboard")
-    if settings.machine_settings or settings.weights != "fp32":
-        check_requirements(trainer, settings)
+    check_requirements(trainer, settings)
 
     identity: JsonObject = {
         "trainer": trainer,
