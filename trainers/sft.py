@@ -126,7 +126,7 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
         # Under FSDP the other processes may have no weights yet.
         if packing and self.args.process_index == 0:
             # Kernels that take flat batches compute in bf16 only, in which accelerate runs the model later.
-            with torch.autocast(self.args.device.type, torch.bfloat16, enabled=flat and self.args.bf16):
+            with torch.autocast(self.args.device.type, torch.bfloat16, enabled=flat and bool(self.args.bf16)):
                 check_rows_stay_apart(self.model, flat)
 
     def compute_loss(
