@@ -23,6 +23,7 @@ from machine import describe
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message, MessageCall, PreferenceRow, SftRow, UnpairedRow
+from agentmill.schemas.templates.prefix_texts import PrefixTexts
 from agentmill.trainers.chat_template import renderer
 from agentmill.trainers.mask_test import ROLES, count_by_role
 from agentmill.trainers.model_io import load_tokenizer
@@ -76,10 +77,12 @@ def loss_by_role(
     conversation: Conversation, tools: list[JsonObject] | None, ids: Sequence[int], mask: Sequence[int], tokenizer: Any
 ) -> Counter[str]:
     """Tokens with loss under TRL's mask. Raises ``AssertionError`` where its tokens are not those of the rendering."""
-    render, plain = renderer(tokenizer), to_template(conversation)
-    whole = tokenizer(render(plain, tools, False), add_special_tokens=False, return_offsets_mapping=True)
+    plain = to_template(conversation)
+    prefixes = PrefixTexts(plain, tools, renderer(tokenizer))
+    text = prefixes.text(len(plain), False)
+    whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     assert list(ids) == whole["input_ids"]
-    ends = message_ends(plain, tools, render)
+    ends = message_ends(prefixes, text, len(plain))
     loss: Counter[str] = Counter()
     for (start, _), kept in zip(whole["offset_mapping"], mask, strict=True):
         loss[conversation[min(bisect_right(ends, start), len(ends) - 1)].role] += int(kept)

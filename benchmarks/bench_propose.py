@@ -16,7 +16,7 @@ from agentmill.synthesis.generators.admission import admit_environment, admit_ta
 from agentmill.synthesis.generators.generator import TOO_FEW
 from agentmill.synthesis.generators.inspirations import built_in
 
-FAMILIES = ("pddl", "toolbox", "interpreter", "codegym")
+FAMILIES = ("babyai", "pddl", "toolbox", "interpreter", "codegym")
 SEED = 5
 
 

@@ -157,6 +157,10 @@ class ErrorCode(StrEnum):
     TRL_FIELD_TAKEN = "trl-field-taken", "A field of TRL is given that agentmill sets, or that would have no effect."
     TRL_REFUSES = "trl-refuses", "TRL refuses the fields that are given of its configuration."
     PACKING_IMPOSSIBLE = "packing-impossible", "A model cannot mask the rows of a pack from each other."
+    PREFIX_SHARING_IMPOSSIBLE = (
+        "prefix-sharing-impossible",
+        "A model cannot be trained on sequences that share a prefix as one.",
+    )
     WEIGHTS_NOT_FOR_LOSS = "weights-not-for-loss", "A loss gives the weights of rows no meaning."
     ROWS_ALL_ALIKE = "rows-all-alike", "All rows have one label or value, so there is nothing to learn."
     ROWS_TOO_FEW = "rows-too-few", "There are fewer rows than a batch takes, or than a step is to keep."

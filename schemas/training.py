@@ -273,6 +273,16 @@ class SftConfig(TrainConfig):
     packing: bool = Field(
         False, description="Put short rows together up to `max_length`; `batch_size` then counts packs."
     )
+    share_prefixes: bool = Field(
+        False,
+        description="Train sequences of a trajectory that begin alike as one tree; `batch_size` then counts trees.",
+    )
+
+    @model_validator(mode="after")
+    def _attention_sees_trees(self) -> Self:
+        if self.share_prefixes and self.attention.startswith("flash"):
+            raise ValueError(f"share_prefixes: attention {self.attention} takes no mask of a tree; take sdpa")
+        return self
 
 
 class DriftLimits(Config):

@@ -28,6 +28,7 @@ ELSEWHERE = {
         "../trainers/test_chat_template.py": "templates/renderer templates/shielding",
     },
     "synthesis/environments": {
+        "babyai/test_environment.py": "babyai/commands babyai/game babyai/sight",
         "codegym/test_environment.py": "codegym/drivers codegym/examples codegym/problem codegym/structure "
         "codegym/workshop",
         "gymnasium_text/test_environment.py": "gymnasium_text/games",

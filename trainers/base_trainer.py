@@ -87,23 +87,28 @@ def skip_tokens_without_loss(model: Any) -> None:
 
     TRL leaves out the other tokens on GPUs only. On CPU it computes all of them, which is half of the work for a small
     model with a large vocabulary. What comes out is what TRL's head gives: of shape (rows, tokens - 1), 0 without loss.
+    ``parents``, of shape (rows, tokens), has the place that predicts each token, where that is not the one before it.
     """
     fused = model.forward
-    narrowed: list[torch.Tensor] = []
+    narrowed: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def keep_tokens_with_loss(_module: Any, _inputs: Any, output: Any) -> None:
         if narrowed:
-            # The last place predicts nothing, and TRL drops it only where it shifts the labels itself.
-            output.last_hidden_state = output.last_hidden_state[:, :-1][narrowed[0]]
+            output.last_hidden_state = output.last_hidden_state[narrowed[0]]
 
     @functools.wraps(fused)
-    def forward(*args: Any, labels: Any = None, fused_lm_head: bool = False, **kwargs: Any) -> Any:
+    def forward(
+        *args: Any, labels: Any = None, fused_lm_head: bool = False, parents: torch.Tensor | None = None, **kwargs: Any
+    ) -> Any:
         if not fused_lm_head:
             return fused(*args, labels=labels, **kwargs)
         following = labels[:, 1:]
         kept = following != IGNORED
-        # The fused head calls the backbone itself, so the mask reaches the backbone's hook through this list.
-        narrowed.append(kept)
+        rows, places = kept.nonzero(as_tuple=True)
+        if parents is not None:
+            places = parents[rows, places + 1]
+        # The fused head calls the backbone itself, so the places reach the backbone's hook through this list.
+        narrowed.append((rows, places))
         try:
             output = fused(*args, shift_labels=following[kept], fused_lm_head=True, **kwargs)
         finally:

@@ -178,17 +178,24 @@ def best_fit(lengths: Sequence[int], capacity: int, seed: int) -> list[list[int]
 
 
 def join(rows: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Rows one after the other, as arrays of one length; ``position_ids`` begin anew with every row."""
+    """Rows one after the other, as arrays of one length; ``position_ids`` begin anew with every row.
+
+    Rows may be trees (``agentmill.trainers.prefix_sharing``), whose structure then counts from the start of the pack.
+    """
     labels = [np.array(each["labels"]) for each in rows]
     for each in labels:
         # What precedes the first token of a row in the pack is another row.
         each[0] = IGNORED
-    return {
-        "input_ids": np.concatenate([each["input_ids"] for each in rows]),
-        "labels": np.concatenate(labels),
-        "weights": np.concatenate([each["weights"] for each in rows]),
-        "position_ids": np.concatenate([np.arange(len(each["input_ids"])) for each in rows]),
-    }
+    positions = [each.get("position_ids", np.arange(len(each["input_ids"]))) for each in rows]
+    joined = {"labels": np.concatenate(labels), "position_ids": np.concatenate(positions)}
+    for name in ("input_ids", "weights", "copies"):
+        if name in rows[0]:
+            joined[name] = np.concatenate([each[name] for each in rows])
+    starts = np.cumsum([0, *(len(each["input_ids"]) for each in rows)])
+    for name in ("parents", "ends"):
+        if name in rows[0]:
+            joined[name] = np.concatenate([each[name] + start for each, start in zip(rows, starts, strict=False)])
+    return joined
 
 
 def check_rows_stay_apart(model: Any, flat: bool = False) -> None:

@@ -29,6 +29,9 @@ from agentmill.trainers.tokenization import Encoded, RowError
 
 E = TypeVar("E", bound=Example)
 
+Join = Callable[[Sequence[Any]], Sequence[Example]]
+"""Makes the examples of a trajectory of the sequences of all its rows."""
+
 
 @dataclass(frozen=True)
 class EncodedRow(Generic[E]):
@@ -51,6 +54,7 @@ class RowCounts(msgspec.Struct, kw_only=True):
     is cut within a message, ``control_rows`` the rows in which messages spell control tokens; ``roles`` holds tokens
     and tokens with loss by role; ``texts`` is some decoded loss; ``views`` are the views that made the rows, with
     their parameters. Of the ``conversations`` ``stored`` have stored tokens, and the others those of their text.
+    Where sequences share prefixes, ``trees`` counts sequences, trees and the tokens of both.
     """
 
     used: int = 0
@@ -66,6 +70,7 @@ class RowCounts(msgspec.Struct, kw_only=True):
     views: list[tuple[str, JsonObject]] = msgspec.field(default_factory=list)
     stored: int = 0
     conversations: int = 0
+    trees: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, other: RowCounts) -> None:
         """Count ``other`` in."""
@@ -77,6 +82,7 @@ class RowCounts(msgspec.Struct, kw_only=True):
         for role, found in other.roles.items():
             own = self.roles.setdefault(role, {})
             own |= {kind: own.get(kind, 0) + number for kind, number in found.items()}
+        self.trees = dict(Counter(self.trees) + Counter(other.trees))
         self.texts += other.texts
         self.views += [each for each in other.views if each not in self.views]
 
@@ -123,18 +129,20 @@ def open_rows(path: str, wanted: type[Record] | tuple[type[Record], ...], views:
 def read_rows(
     setup: TrainingSetup,
     settings: TrainSettings,
-    encode: Callable[[Any], EncodedRow[E]],
-    example: type[E],
+    encode: Callable[[Any], EncodedRow[Any]],
+    example: type[Example],
     masked: bool = True,
+    join: Join | None = None,
 ) -> TrainingRows:
     """The rows of a training as examples, made by ``encode``, which drops a row by a ``RowError``.
 
+    With ``join`` the examples are what it makes of those of a trajectory, as far as its rows are in one file.
     Where no message carries loss, since conversations are scored as a whole, nothing is ``masked``, and not tested.
     Raises ``UserError`` if nothing is left to train on, a larger share than ``max_dropped`` is dropped, or the mask
     self-test fails.
     """
     record, control_tokens = setup.table.record_type, settings.control_tokens
-    encoder = RowEncoder(example.types, encode, setup.tokenizer, record, masked, control_tokens)
+    encoder = RowEncoder(example.types, encode, setup.tokenizer, record, masked, control_tokens, join)
     # Other versions may show a conversation otherwise, or mark other tokens.
     identity = {**setup.token_identity, "versions": versions()}
     shards = TokenShards(setup.work.tokens, setup.table, encoder, identity)
@@ -150,43 +158,68 @@ def read_rows(
 
 
 @dataclass(frozen=True)
-class RowEncoder(FileMaker[E, RowCounts]):
+class RowEncoder(FileMaker[Example, RowCounts]):
     """Encodes the rows of a file; those in which messages spell control tokens are dropped with ``drop``."""
 
     types: Columns
-    encode: Callable[[Any], EncodedRow[E]]
+    encode: Callable[[Any], EncodedRow[Any]]
     tokenizer: Any
     record_type: type[Record]
     masked: bool
     control_tokens: str
+    join: Join | None = None
     counts: ClassVar[type[Any]] = RowCounts
 
-    def make(self, path: Path, keep: Callable[[Sequence[E]], None]) -> RowCounts:
+    def make(self, path: Path, keep: Callable[[Sequence[Example]], None]) -> RowCounts:
         """Encode all rows of a file. Raises ``UserError`` if tokens do not say what they should be trained on."""
         counted = RowCounts()
         sample = Reservoir(SAMPLES, path.name)
         rows: list[Any] = read_shard(path, self.record_type)
-        for row in with_eta(rows, len(rows), f"tokens of {path.name}"):
-            try:
-                encoded = self._encode(row)
-            except RowError as error:
-                # One instance of each reason is enough for the message; a table may have millions of dropped rows.
-                instances = {error.reason: f"row {row.row_id}: {error}"}
-                counted.add(RowCounts(reasons={error.reason: 1}, instances=instances, lost_tokens=error.lost_tokens))
-                continue
-            counted.add(counts_of(row, encoded))
-            sample.add(encoded.whole)
-            keep(encoded.examples)
+        groups = [[row] for row in rows] if self.join is None else by_trajectory(rows)
+        for group in with_eta(groups, len(groups), f"tokens of {path.name}"):
+            examples = [each for row in group for each in self._examples(row, counted, sample)]
+            keep(examples if self.join is None else _joined(examples, self.join, counted))
         if self.masked:
             # Whole conversations, since a window may lack the message that is compared.
             counted.texts = check_texts(sample.kept, self.tokenizer)
         return counted
 
-    def _encode(self, row: Any) -> EncodedRow[E]:
+    def _examples(self, row: Any, counted: RowCounts, sample: Reservoir) -> list[Any]:
+        """The examples of a row, none where it is dropped."""
+        try:
+            encoded = self._encode(row)
+        except RowError as error:
+            # One instance of each reason is enough for the message; a table may have millions of dropped rows.
+            instances = {error.reason: f"row {row.row_id}: {error}"}
+            counted.add(RowCounts(reasons={error.reason: 1}, instances=instances, lost_tokens=error.lost_tokens))
+            return []
+        counted.add(counts_of(row, encoded))
+        sample.add(encoded.whole)
+        return encoded.examples
+
+    def _encode(self, row: Any) -> EncodedRow[Any]:
         encoded = self.encode(row)
         if self.control_tokens == "drop" and any(each.controls for _, each in encoded.whole):
             raise RowError("control_tokens", "a message spells control tokens of the tokenizer")
         return encoded
+
+
+def by_trajectory(rows: Sequence[Any]) -> list[list[Any]]:
+    """The rows of each trajectory, in the order in which trajectories come first."""
+    groups: dict[str, list[Any]] = {}
+    for row in rows:
+        groups.setdefault(row.trajectory_id, []).append(row)
+    return list(groups.values())
+
+
+def _joined(sequences: Sequence[Any], join: Join, counted: RowCounts) -> Sequence[Example]:
+    """What ``join`` makes of sequences, which is counted as trees."""
+    trees = join(sequences)
+    tokens = {"sequence_tokens": sum(map(len, sequences)), "tree_tokens": sum(map(len, trees))}
+    counted.add(RowCounts(trees={"sequences": len(sequences), "trees": len(trees), **tokens}))
+    # They were counted as examples, one by one.
+    counted.written += len(trees) - len(sequences)
+    return trees
 
 
 def counts_of(row: Any, encoded: EncodedRow[Any]) -> RowCounts:
@@ -236,6 +269,9 @@ def report_rows(rows: TrainingRows, examples: str) -> None:
         f"rows: read {counts.read} = used {counts.used} + dropped {counts.dropped}{reasons and f' ({reasons})'};"
         f" {counts.written} {examples}, longest {found.longest} tokens"
     )
+    if found.trees:
+        before, after = (f"{found.trees[name]:,}" for name in ("sequence_tokens", "tree_tokens"))
+        say(f"shared prefixes: {found.trees['sequences']} sequences of {before} tokens in trees of {after} tokens")
     say(f"tokens: {found.stored} conversations as sampled, {found.conversations - found.stored} from their text")
     if found.lost_tokens:
         say(f"{found.lost_tokens} tokens that should carry loss are in turns or rows too long for max_length: left out")

@@ -42,6 +42,8 @@ class TrainingRecord(Record):
     ``drift`` is how far the model went from the reference at the end (a reward model: how far its scores are apart, or
     from the values), and ``warnings`` what was warned of (``agentmill.trainers.monitors``).
     ``stopped`` is why the training ended early; ``attention`` is what the model computed with, by transformers' name.
+    ``trees`` counts the sequences that share prefixes, the trees made of
+    them, and the tokens of both.
     """
 
     identity: JsonObject
@@ -81,11 +83,13 @@ class TrainingRecord(Record):
     control_rows: int = 0
     stopped: str | None = None
     attention: str | None = None
+    trees: dict[str, int] = {}
 
     @property
     def method(self) -> tuple[str, str, str]:
         """Its entry of ``METHODS``."""
-        return METHODS[self.identity["trainer"]]
+        name, examples, accuracy = METHODS[self.identity["trainer"]]
+        return name, f"trees of {examples}" if self.trees else examples, accuracy
 
     @property
     def scores(self) -> bool:

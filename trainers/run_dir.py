@@ -38,11 +38,11 @@ NOT_IDENTITY = {
 }
 """Settings that do not change what comes out; rows and models count by what is in them."""
 
-LATER = {"trl", "stop_when", "optimizer", "weights", "attention", "liger"}
+LATER = {"trl", "stop_when", "share_prefixes", "optimizer", "weights", "attention", "liger"}
 LATER_OF_LORA = {"dora", "rslora", "modules_to_save", "quantize"}
 """Settings that came later: trainings from before have no entry for them, and stay the same training without."""
 
-TOKEN_SETTINGS = ("chat_template", "control_tokens", "long_rows", "margin")
+TOKEN_SETTINGS = ("chat_template", "control_tokens", "long_rows", "margin", "share_prefixes")
 """Settings that decide which tokens a row becomes, with ``max_length``."""
 
 

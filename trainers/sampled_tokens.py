@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.rows import Message, RowTokens, SampledTurn
+from agentmill.schemas.templates.prefix_texts import PrefixTexts
 from agentmill.schemas.templates.rendering import TemplateError, unsaid
 from agentmill.schemas.templates.shielding import shield_control_tokens
 from agentmill.trainers.chat_template import control_tokens, renderer
@@ -118,12 +119,12 @@ def message_of_tokens(row: Conversation, segment: RowTokens, tokenizer: Any) -> 
     # Ids of another tokenizer: the model may have no embedding for them.
     if max(segment.input_ids) >= len(tokenizer):
         return None
-    render = renderer(tokenizer)
     tools = msgspec.json.decode(row.tools) if row.tools else None
     before = to_template(row.messages[: segment.turns[-1].message])
+    prefixes = PrefixTexts(before, tools, renderer(tokenizer))
     try:
-        text = render(before, tools, True)
-        ends = message_ends(before, tools, render)
+        text = prefixes.retried(lambda: prefixes.text(len(before), True))
+        ends = message_ends(prefixes, prefixes.text(len(before), False), len(before))
     except TemplateError:
         return None
     found: list[NDArray[np.int32]] = []

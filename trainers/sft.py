@@ -28,6 +28,13 @@ from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, best_fit, check_rows_stay_apart, cut_windows, join, pad
 from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
 from agentmill.trainers.model_io import model_folder
+from agentmill.trainers.prefix_sharing import (
+    TokenTree,
+    check_prefixes_can_be_shared,
+    share_prefixes,
+    tree_mask,
+    with_structure,
+)
 from agentmill.trainers.requirements import FLASH
 from agentmill.trainers.run_dir import TrainingSetup, set_up_training
 from agentmill.trainers.sampled_tokens import encode_row
@@ -49,11 +56,15 @@ def train(settings: SftSettings) -> None:
         return
 
     encode = partial(sequences, tokenizer=setup.tokenizer, long_rows=settings.long_rows, max_length=setup.max_length)
-    rows = read_rows(setup, settings, encode, Encoded)
-    report_rows(rows, "sequences")
+    if settings.share_prefixes:
+        join = partial(share_prefixes, max_length=setup.max_length)
+        rows, examples = read_rows(setup, settings, encode, TokenTree, join=join), "trees of sequences"
+    else:
+        rows, examples = read_rows(setup, settings, encode, Encoded), "sequences"
+    report_rows(rows, examples)
     method = sft_method(settings, rows, setup)
     if method.packs:
-        say(f"packing: {rows.counts.written} sequences in {method.packs} packs of up to {setup.max_length} tokens")
+        say(f"packing: {rows.counts.written} {examples} in {method.packs} packs of up to {setup.max_length} tokens")
     train_model(settings, setup, rows, method)
 
 
@@ -82,6 +93,11 @@ def with_labels(batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     return found
 
 
+def with_labels_and_structure(batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Trees as they are trained on, from what is on disk."""
+    return {**with_labels(batch), **with_structure(batch)}
+
+
 def packed(batch: Mapping[str, list[list[int]]], rows: Dataset) -> dict[str, list[Any]]:
     """The packs of ``rows`` with these numbers."""
     packs = []
@@ -94,15 +110,17 @@ def packed(batch: Mapping[str, list[list[int]]], rows: Dataset) -> dict[str, lis
 class SftCollator:
     """Pads sequences on the right to the longest of the batch; ``flat``: puts them one after the other in one row."""
 
-    def __init__(self, pad_token_id: int, packed: bool = False, flat: bool = False) -> None:
+    def __init__(self, pad_token_id: int, packed: bool = False, trees: bool = False, flat: bool = False) -> None:
         self.flat = flat
         self.padding: dict[str, float] = {"input_ids": pad_token_id, "labels": IGNORED, "weights": 0.0}
-        if packed:
+        if trees:
+            self.padding |= dict.fromkeys(("position_ids", "parents", "ends", "copies"), 0)
+        elif packed:
             # Positions tell the rows of a pack apart; with 0 each token of the padding counts as a row of its own.
             self.padding["position_ids"] = 0
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """Tensors of shape (rows, longest): ``input_ids``, ``attention_mask``, ``labels``, ``weights``."""
+        """Tensors of shape (rows, longest): ``input_ids``, ``attention_mask``, ``labels``, ``weights`` …"""
         if self.flat:
             rows = [{name: np.concatenate([row[name] for row in rows]) for name in self.padding}]
         batch = {name: pad([row[name] for row in rows], value) for name, value in self.padding.items()}
@@ -110,7 +128,8 @@ class SftCollator:
 
 
 class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
-    """TRL's SFT trainer with a weight for each token, and with rows of a pack that do not see each other.
+    """TRL's SFT trainer with a weight for each token, and with rows of a pack, or branches of a tree, that do not see
+    each other.
 
     The loss of an optimizer step is the weighted sum over its tokens with loss, divided by their number over all
     batches and processes; with ``loss_type`` ``dft`` each token is also weighted by its probability. The loss curve has
@@ -120,14 +139,28 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
     args: SFTConfig
     counted: ClassVar[tuple[str, ...]] = ("right",)
 
-    def __init__(self, *args: Any, packing: bool, flat: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, packing: bool, flat: bool = False, tree_length: int | None = None, **kwargs: Any
+    ) -> None:
+        """``flat``: packs are in batches of one row; ``tree_length``: examples are trees of at most so many tokens."""
         super().__init__(*args, **kwargs)
-        self._packing = packing
+        self._packing, self._trees = packing, tree_length is not None
         # Under FSDP the other processes may have no weights yet.
-        if packing and self.args.process_index == 0:
-            # Kernels that take flat batches compute in bf16 only, in which accelerate runs the model later.
-            with torch.autocast(self.args.device.type, torch.bfloat16, enabled=flat and bool(self.args.bf16)):
-                check_rows_stay_apart(self.model, flat)
+        if self.args.process_index == 0:
+            if tree_length is not None:
+                check_prefixes_can_be_shared(self.model, tree_length)
+            elif packing:
+                # Kernels that take flat batches compute in bf16 only, in which accelerate runs the model later.
+                with torch.autocast(self.args.device.type, torch.bfloat16, enabled=flat and bool(self.args.bf16)):
+                    check_rows_stay_apart(self.model, flat)
+
+    def _get_num_items_in_batch(self, batch_samples: list[dict[str, torch.Tensor]], device: torch.device) -> Any:
+        """The tokens with loss of a step; one that several sequences share counts for each of them."""
+        if self._trees:
+            labels = [each["labels"].flatten().repeat_interleave(each["copies"].flatten()) for each in batch_samples]
+            # Under this name they are counted as they are, without a shift.
+            batch_samples = [{"labels": each, "shift_labels": each} for each in labels]
+        return super()._get_num_items_in_batch(batch_samples, device)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, torch.Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -137,7 +170,11 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
             raise NotImplementedError("only for training")
         attended, labels = inputs["attention_mask"], inputs["labels"]
         # Where a mask is given, transformers does not tell rows apart by their positions.
-        seen = {"position_ids": inputs["position_ids"]} if self._packing else {"attention_mask": attended}
+        seen = (
+            {"position_ids": inputs["position_ids"]} if self._packing or self._trees else {"attention_mask": attended}
+        )
+        if self._trees:
+            seen |= {"attention_mask": tree_mask(inputs["ends"], self.model), "parents": inputs["parents"]}
         outputs = model(input_ids=inputs["input_ids"], labels=labels, fused_lm_head=True, **seen)
         self.count(attended, labels[:, 1:] != IGNORED, right=outputs.is_top1.sum().item())
         log_probs = outputs.log_probs * inputs["weights"][:, 1:]
@@ -158,7 +195,7 @@ def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) 
     lengths, packs = rows.column(LENGTH), None
     # With these kernels transformers tells rows apart by their positions in a batch of one row only.
     flat = settings.packing and settings.attention in FLASH
-    examples = rows.examples.with_transform(with_labels)
+    examples = rows.examples.with_transform(with_labels_and_structure if settings.share_prefixes else with_labels)
     if settings.packing:
         packs = best_fit(lengths.tolist(), setup.max_length, settings.seed)
         lengths = np.array([lengths[numbers].sum() for numbers in packs])
@@ -170,10 +207,14 @@ def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) 
         options={"dataset_kwargs": {"skip_prepare_dataset": True}, "loss_type": settings.objective},
         examples=examples,
         lengths=lengths.tolist(),
-        collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing, flat),
+        collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing, settings.share_prefixes, flat),
         measured=("accuracy",),
         packs=len(packs) if packs else None,
-        trainer_arguments={"packing": settings.packing, "flat": flat},
+        trainer_arguments={
+            "packing": settings.packing,
+            "flat": flat,
+            "tree_length": setup.max_length if settings.share_prefixes else None,
+        },
     )
 
 

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentmill.schemas.chat import to_template
-from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message, RowTokens
 from agentmill.schemas.templates.argument_values import common_length, value_ranges
-from agentmill.schemas.templates.rendering import Render, Rendered, Segment, TemplateError, as_one, texts
+from agentmill.schemas.templates.prefix_texts import PrefixTexts, TemplateError
+from agentmill.schemas.templates.rendering import Rendered, Segment, as_one, texts
 from agentmill.schemas.templates.shielding import ShieldedConversation, shield_control_tokens
-from agentmill.trainers.chat_template import chat_template, control_tokens, renderer, text_ids
+from agentmill.trainers.chat_template import chat_template, control_tokens, text_ids
 from agentmill.trainers.token_shards import MASK, TOKENS, WEIGHTS, Columns
 
 IGNORED = -100
@@ -143,7 +143,7 @@ def _encoded(
     messages: Sequence[Message],
     functions: str | None,
     tokenizer: Any,
-    render: Callable[..., Rendered | list[Rendered]],
+    split: Callable[..., Rendered | list[Rendered]],
     silent: bool = False,
 ) -> list[tuple[Sequence[Message], Encoded]]:
     if not silent and not any(message.train for message in messages):
@@ -154,11 +154,12 @@ def _encoded(
         raise RowError("damaged_tools", f"the tools of the row are no JSON: {error}") from error
     shield = shield_control_tokens(messages, tools, control_tokens(tokenizer))
     template = chat_template(tokenizer)
-    rendered = render(shield.messages, shield.tools, template)
+    prefixes = PrefixTexts(to_template(shield.messages), shield.tools, template.render)
+    rendered = split(shield.messages, shield.tools, template, prefixes)
     result: list[tuple[Sequence[Message], Encoded]] = []
     for each in rendered if isinstance(rendered, list) else [rendered]:
         shown = messages if each.verbatim else with_loss_at(messages[: each.count], each.spans)
-        ends = _ends(each, shield, tokenizer)
+        ends = _ends(each, prefixes)
         values = {
             index: value_ranges(shield.messages, index, shield.tools, template, each.text[start:end])
             for index, (start, end) in each.spans.items()
@@ -170,10 +171,9 @@ def _encoded(
     return result
 
 
-def _ends(rendered: Rendered, shield: ShieldedConversation, tokenizer: Any) -> list[int]:
+def _ends(rendered: Rendered, prefixes: PrefixTexts) -> list[int]:
     """Where each message ends in the text."""
-    shown = to_template(shield.messages[: rendered.count])
-    ends = message_ends(shown, shield.tools, renderer(tokenizer), rendered.text)
+    ends = message_ends(prefixes, rendered.text, rendered.count)
     if not rendered.verbatim:
         # The template shows these otherwise by themselves, so that where they end cannot be seen from that.
         for index, (start, end) in rendered.spans.items():
@@ -237,25 +237,25 @@ def with_loss_at(messages: Sequence[Message], places: Collection[int]) -> list[M
     return [msgspec.structs.replace(message, train=place in places) for place, message in enumerate(messages)]
 
 
-def message_ends(
-    messages: Sequence[JsonObject], tools: list[JsonObject] | None, render: Render, whole: str | None = None
-) -> list[int]:
-    """Where each message ends in the text ``whole``, in characters; by default that of all messages.
+def message_ends(prefixes: PrefixTexts, whole: str, count: int) -> list[int]:
+    """Where each message ends in the text ``whole`` of the first ``count`` messages, in characters.
 
-    It is found by rendering what comes up to it. Where a template renders a part of the conversation otherwise, the
-    message ends after its content; where it refuses to render it, the message counts with the next one.
+    It is where the rendering of what comes up to it ends. Where a template renders a part of the conversation
+    otherwise, the message ends after its content; where it refuses to render it, the message counts with the next one.
     """
-    if whole is None:
-        whole = render(list(messages), tools, False)
+    return prefixes.retried(lambda: _message_ends(prefixes, whole, count))
+
+
+def _message_ends(prefixes: PrefixTexts, whole: str, count: int) -> list[int]:
     ends = [0]
-    for count in range(1, len(messages)):
+    for number in range(1, count):
         try:
-            part = render(list(messages[:count]), tools, False)
+            part = prefixes.text(number, False)
         # Some templates refuse a conversation that does not end with certain roles.
         except TemplateError:
             part = ""
         end = common_length(part, whole)
-        content = str(messages[count - 1].get("content") or "").strip()
+        content = str(prefixes.messages[number - 1].get("content") or "").strip()
         if part and end < len(part.rstrip()) and content:
             found = whole.find(content, ends[-1])
             end = max(end, found + len(content) if found >= 0 else 0)

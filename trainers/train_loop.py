@@ -198,6 +198,7 @@ def make_record(
         cut_contexts=found.cut_contexts,
         control_rows=found.control_rows,
         roles=found.roles,
+        trees=found.trees,
         tokens_from={"stored": found.stored, "text": found.conversations - found.stored},
         rows_per_step=rows_per_step(settings, arguments.world_size),
         peak_memory_gib=peak_memory_gib(),

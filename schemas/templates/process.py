@@ -16,7 +16,7 @@ from typing import Any
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.templates.rendering import TemplateError
+from agentmill.schemas.templates.prefix_texts import RenderedText, TemplateError
 
 _LENGTH = struct.Struct(">Q")
 WORKER = Path(__file__).with_name("worker.py")
@@ -40,7 +40,7 @@ class TemplateProcess:
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forked)
 
-    def render(self, source: str, names: JsonObject) -> str:
+    def render(self, source: str, names: JsonObject) -> RenderedText:
         """The text of a template with ``names``.
 
         Raises ``TemplateError`` (or ``TypeError``, where the template did) for a conversation that the template cannot
@@ -52,7 +52,9 @@ class TemplateProcess:
         with self._lock:
             answer = self._answer_of(request)
         if "text" in answer:
-            return str(answer["text"])
+            text = RenderedText(answer["text"])
+            text.starts = answer["starts"]
+            return text
         if "limit" in answer:
             raise _refused(
                 f"takes more than {self._memory_bytes >> 20:,} MiB of memory"

@@ -8,7 +8,7 @@ of them, after exactly the prompt that the model was asked with.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,17 +17,13 @@ import msgspec
 from agentmill.schemas.chat import decoded_json, to_template
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import ArgumentLoss, Message
-
-Render = Callable[[list[JsonObject], list[JsonObject] | None, bool], str]
-"""``(messages, tools, add_generation_prompt) -> text``: a chat template at work."""
+from agentmill.schemas.templates.prefix_texts import PrefixTexts
+from agentmill.schemas.templates.prefix_texts import Render as Render
+from agentmill.schemas.templates.prefix_texts import TemplateError as TemplateError
 
 OPENS_REASONING = re.compile(r"<think>\s*\Z")
 INLINE = re.compile(r"(<think>\s*)(.*?)(\s*</think>\s*)(.*)", re.DOTALL)
 """Content that begins with its reasoning, as many data sets have it; templates take it apart."""
-
-
-class TemplateError(ValueError):
-    """A chat template under which a message cannot be trained as it would be generated, or that fails."""
 
 
 Ranges = tuple[tuple[int, int], ...]
@@ -112,9 +108,14 @@ def segments(
     return as_one(messages, tools, ChatTemplate(render, end_of_turn)).segments(messages)
 
 
-def as_one(messages: Sequence[Message], tools: list[JsonObject] | None, template: ChatTemplate) -> Rendered:
+def as_one(
+    messages: Sequence[Message],
+    tools: list[JsonObject] | None,
+    template: ChatTemplate,
+    prefixes: PrefixTexts | None = None,
+) -> Rendered:
     """The conversation as one text. Raises as ``texts`` does, and ``TemplateError`` where one is not enough."""
-    first, *more = texts(messages, tools, template)
+    first, *more = texts(messages, tools, template, prefixes)
     if more:
         raise TemplateError(
             f"the chat template shows assistant message {min(first.spans)}, or what precedes it, otherwise than at"
@@ -123,8 +124,15 @@ def as_one(messages: Sequence[Message], tools: list[JsonObject] | None, template
     return first
 
 
-def texts(messages: Sequence[Message], tools: list[JsonObject] | None, template: ChatTemplate) -> list[Rendered]:
+def texts(
+    messages: Sequence[Message],
+    tools: list[JsonObject] | None,
+    template: ChatTemplate,
+    prefixes: PrefixTexts | None = None,
+) -> list[Rendered]:
     """The conversation as few texts as the template allows, each trained message in one of them.
+
+    ``prefixes`` are its renderings, where they are used further.
 
     A trained message starts after the generation prompt and ends with the end-of-turn token. What the template adds
     after it is no part of it. A text ends with the last message that is trained in it, unless the template renders the
@@ -138,10 +146,16 @@ def texts(messages: Sequence[Message], tools: list[JsonObject] | None, template:
     for index in trained:
         if messages[index].role != "assistant":
             raise ValueError(f"message {index} is of role {messages[index].role!r}: only assistant messages carry loss")
-    shown = _Shown(messages, tools, template)
-    whole = shown.text(len(messages), False)
+    prefixes = prefixes or PrefixTexts(to_template(messages), tools, template.render)
+    shown = _Shown(messages, tools, template, prefixes)
+    return prefixes.retried(lambda: _texts(shown, trained))
+
+
+def _texts(shown: _Shown, trained: Sequence[int]) -> list[Rendered]:
+    """The texts of a conversation, of which messages are ``trained``."""
+    whole, count = shown.text(len(shown.messages), False), len(shown.messages)
     if not trained:
-        return [Rendered(whole, len(messages), {}, True)]
+        return [Rendered(whole, count, {}, True)]
     left = [shown.turn(index) for index in trained]
     result: list[Rendered] = []
     while left:
@@ -152,10 +166,11 @@ def texts(messages: Sequence[Message], tools: list[JsonObject] | None, template:
         spans = {turn.index: (len(turn.prompt), len(turn.text)) for turn in group}
         if last.index == trained[-1] and whole.startswith(last.text):
             verbatim = len(group) == len(trained) and not shown.stops_by_role
-            result.append(Rendered(whole, len(messages), spans, verbatim))
+            result.append(Rendered(whole, count, spans, verbatim))
         else:
             result.append(Rendered(last.text, last.index + 1, spans, False))
         left = [turn for turn in left if turn.index not in spans]
+    shown.prefixes.require(all(each.verbatim for each in result))
     return result[::-1]
 
 
@@ -166,24 +181,18 @@ def unsaid(message: Message, text: str) -> str | None:
 
 @dataclass
 class _Shown:
-    """The renderings of the first messages of a conversation, each made once."""
+    """A conversation under a template, with its renderings."""
 
     messages: Sequence[Message]
     tools: list[JsonObject] | None
     template: ChatTemplate
-    _plain: list[JsonObject] = field(init=False)
-    _made: dict[tuple[int, bool, bool | None], str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._plain = to_template(self.messages)
+    prefixes: PrefixTexts
 
     def text(self, count: int, prompt: bool, thinking: bool | None = None) -> str:
         """The first ``count`` messages, with the generation prompt if ``prompt``."""
-        key = (count, prompt, thinking)
-        if key not in self._made:
-            render = self.template.render if thinking is None else self.template.thinking[thinking]
-            self._made[key] = render(self._plain[:count], self.tools, prompt)
-        return self._made[key]
+        if thinking is None:
+            return self.prefixes.text(count, prompt)
+        return self.template.thinking[thinking](self.prefixes.messages[:count], self.tools, prompt)
 
     def turn(self, index: int) -> _Turn:
         """The trained message at ``index`` as a model would generate it. Raises ``TemplateError``."""
@@ -191,6 +200,7 @@ class _Shown:
         reasoning = bool(_apart(message)[0])
         # Each further way is tried only where the ones before cannot show the turn after its own prompt.
         turn, rendered = self._prompted(index), message
+        self.prefixes.require(turn is not None)
         if turn is None and self.template.thinking:
             turn = self._prompted(index, reasoning)
         if turn is None:
@@ -202,14 +212,36 @@ class _Shown:
         if turn is None:
             raise TemplateError(f"the chat template renders assistant message {index} otherwise than it prompts for it")
         part = unsaid(message, turn.text[len(turn.prompt) :])
+        self.prefixes.require(part is None)
         if part is None:
-            marked = _marked(rendered)
-            shown = self.template.render(to_template([*self.messages[:index], marked]), self.tools, False)
-            part = _unsaid(rendered, marked, shown)
+            part = self._not_shown(index, rendered)
         if part is not None:
             raise TemplateError(f"the chat template does not show {part[:60]!r} of assistant message {index}")
         _check_arguments(message, index)
         return self._closed(turn)
+
+    def _not_shown(self, index: int, message: Message) -> str | None:
+        """The first part of the message at ``index``, rendered as ``message``, that the template does not show."""
+        if not self.prefixes.derives:
+            marked = _marked(message)
+            shown = self.template.render(to_template([*self.messages[:index], marked]), self.tools, False)
+            return _unsaid(message, marked, shown)
+        # Where the template only appends, all messages can be marked at once.
+        part = _unsaid(message, self._marked_messages[index], self._marked_text)
+        self.prefixes.require(part is None)
+        return part
+
+    @cached_property
+    def _marked_messages(self) -> list[Message]:
+        return [_marked(each, f"{place}_") if each.train else each for place, each in enumerate(self.messages)]
+
+    @cached_property
+    def _marked_text(self) -> str:
+        try:
+            return self.template.render(to_template(self._marked_messages), self.tools, False)
+        except TemplateError:
+            self.prefixes.require(False)
+            raise
 
     def _prompted(self, index: int, thinking: bool | None = None) -> _Turn | None:
         """The turn as the template shows it, if it begins with the prompt for it."""
@@ -222,7 +254,10 @@ class _Shown:
 
         gpt-oss does so: an answer makes the template drop the reasoning before the calls that led to it.
         """
-        alone = _Shown([Message(role="user", content="question"), self.messages[index]], self.tools, self.template)
+        messages = [Message(role="user", content="question"), self.messages[index]]
+        prefixes = PrefixTexts(to_template(messages), self.tools, self.template.render)
+        prefixes.derives = False
+        alone = _Shown(messages, self.tools, self.template, prefixes)
         try:
             turn = alone._prompted(1)
         except TemplateError:
@@ -343,22 +378,22 @@ def _check_arguments(message: Message, index: int) -> None:
             )
 
 
-def _marked(message: Message) -> Message:
-    """The message with a mark before and after each of its parts, all of them different.
+def _marked(message: Message, name: str = "") -> Message:
+    """The message with a mark before and after each of its parts, all of them different; ``name`` is in each.
 
     A text may be in a rendering by chance, as a word of another part or of the template; with its marks it does not.
     """
     names = ("reasoning_content", "content")
-    texts = {name: getattr(message, name).strip() for name in names if (getattr(message, name) or "").strip()}
-    marked = {name: _between_marks(text, name) for name, text in texts.items()}
+    texts = {part: getattr(message, part).strip() for part in names if (getattr(message, part) or "").strip()}
+    marked = {part: _between_marks(text, name + part) for part, text in texts.items()}
     inline = INLINE.fullmatch(texts["content"]) if list(texts) == ["content"] else None
     if inline:
         opening, thought, closing, rest = inline.groups()
-        thought = thought and _between_marks(thought, "thought")
-        rest = rest and _between_marks(rest, "content")
+        thought = thought and _between_marks(thought, f"{name}thought")
+        rest = rest and _between_marks(rest, f"{name}content")
         marked["content"] = f"{opening}{thought}{closing}{rest}"
     calls = [
-        msgspec.structs.replace(call, name=_between_marks(call.name, f"call{number}"))
+        msgspec.structs.replace(call, name=_between_marks(call.name, f"{name}call{number}"))
         for number, call in enumerate(message.tool_calls)
     ]
     return msgspec.structs.replace(message, tool_calls=calls, **marked)

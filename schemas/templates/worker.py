@@ -28,6 +28,8 @@ from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 LENGTH = struct.Struct(">Q")
+TAKE = "agentmill_take"
+"""What templates call ``Starts.take``."""
 
 
 class Generation(Extension):
@@ -62,25 +64,66 @@ def strftime_now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
+class Starts:
+    """Where in the text each message of a conversation starts: how long the text is when a loop takes the message."""
+
+    def __init__(self) -> None:
+        self.begin([])
+
+    def begin(self, messages: object) -> None:
+        """Begin a text of these messages."""
+        self.size = 0
+        self._messages = messages if isinstance(messages, list) else []
+        self._places = {id(message): place for place, message in enumerate(self._messages)}
+        self._found: dict[int, int] = {}
+
+    def take(self, value: object) -> None:
+        """Note a value that a loop takes; the last time counts, since loops that only look come first."""
+        place = self._places.get(id(value))
+        if place is not None:
+            self._found.pop(place, None)
+            self._found[place] = self.size
+
+    def found(self) -> list[int]:
+        """The starts of all messages, -1 for those that no loop took; none if they were not taken in their order."""
+        ordered = list(self._found) == sorted(self._found)
+        return [self._found.get(place, -1) for place in range(len(self._messages))] if ordered else []
+
+
+starts = Starts()
+
+
+class Environment(ImmutableSandboxedEnvironment):
+    """As that of ``transformers``; loops also tell ``starts`` what they take, which changes no text."""
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        template = super()._parse(source, name, filename)
+        for loop in list(template.find_all(nodes.For)):
+            if isinstance(loop.target, nodes.Name):
+                taken = nodes.Name(loop.target.name, "load")
+                call = nodes.Call(nodes.Name(TAKE, "load"), [taken], [], None, None)
+                loop.body.insert(0, nodes.ExprStmt(call).set_lineno(loop.lineno))
+        return template
+
+
 @lru_cache(maxsize=16)
 def compiled(source: str) -> jinja2.Template:
     """The template of that source. Raises ``jinja2.TemplateError``."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
-    )
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     environment.filters["tojson"] = tojson
-    environment.globals.update(raise_exception=raise_exception, strftime_now=strftime_now)
+    environment.globals.update({"raise_exception": raise_exception, "strftime_now": strftime_now, TAKE: starts.take})
     return environment.from_string(source)
 
 
 def rendered(source: str, names: dict[str, Any], most: int) -> str:
     """The text, no longer than ``most`` characters. Raises ``OverflowError``, and whatever the template raises."""
-    parts, size = [], 0
+    parts = []
+    starts.begin(names.get("messages"))
     # In parts, so that a text that grows for ever is stopped before it is whole.
     for part in compiled(source).generate(**names):
         parts.append(part)
-        size += len(part)
-        if size > most:
+        starts.size += len(part)
+        if starts.size > most:
             raise OverflowError
     return "".join(parts)
 
@@ -88,7 +131,7 @@ def rendered(source: str, names: dict[str, Any], most: int) -> str:
 def reply(request: dict[str, Any]) -> dict[str, Any]:
     """The text, or what went wrong: ``limit`` for too large a text, ``memory``, else the exception."""
     try:
-        return {"text": rendered(request["source"], request["names"], request["most"])}
+        return {"text": rendered(request["source"], request["names"], request["most"]), "starts": starts.found()}
     except MemoryError:
         return {"limit": "memory"}
     except OverflowError as error:

@@ -13,6 +13,7 @@ from agentmill.synthesis.environments.environment import EnvError, Environment, 
 ENVIRONMENTS: Registry[Family] = Registry(
     "environment",
     {
+        "babyai": "agentmill.synthesis.environments.babyai.environment:BabyaiEnvironment",
         "codegym": "agentmill.synthesis.environments.codegym.environment:CodegymEnvironment",
         "gymnasium": "agentmill.synthesis.environments.gymnasium_text.environment:GymnasiumEnvironment",
         "interpreter": "agentmill.synthesis.environments.interpreter.environment:InterpreterEnvironment",

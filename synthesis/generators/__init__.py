@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from agentmill.synthesis.generators.task_author import TaskForm
 
 _ENVIRONMENTS = {
+    "babyai_procedural": "agentmill.synthesis.generators.babyai_procedural.generator:BabyaiGenerator",
     "codegym_llm": "agentmill.synthesis.generators.codegym_llm.generator:LlmGenerator",
     "codegym_procedural": "agentmill.synthesis.generators.codegym_procedural.generator:ProceduralGenerator",
     "interpreter_llm": "agentmill.synthesis.generators.interpreter_llm.generator:LlmGenerator",
@@ -25,6 +26,7 @@ _ENVIRONMENTS = {
     "toolbox_procedural": "agentmill.synthesis.generators.toolbox_procedural.generator:ProceduralGenerator",
 }
 _TASKS = {
+    "babyai": "agentmill.synthesis.generators.babyai_tasks.generator:BabyaiTaskGenerator",
     "codegym": "agentmill.synthesis.generators.codegym_tasks.generator:CodegymTaskGenerator",
     "interpreter": "agentmill.synthesis.generators.interpreter_tasks.generator:InterpreterTaskGenerator",
     "pddl": "agentmill.synthesis.generators.pddl_tasks.generator:PddlTaskGenerator",

@@ -19,6 +19,7 @@ MOST_LONGER = 10
 
 VARIED = ("easier", "harder", "other")
 DIRECTIONS: Mapping[str, Sequence[str]] = {
+    "babyai": VARIED,
     "codegym": VARIED,
     "interpreter": VARIED,
     "pddl": VARIED,

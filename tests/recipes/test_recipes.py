@@ -28,13 +28,13 @@ from tests.pipelines.cli.tables import agentmill
 from tests.recipes.data_half import STAND_IN, rows, run
 
 FAMILIES = {
-    **{family: family for family in ("pddl", "toolbox", "codegym", "interpreter", "search")},
+    **{family: family for family in ("babyai", "pddl", "toolbox", "codegym", "interpreter", "search")},
     "tools": "toolbox",
 }
 """The files of environments, and the family that each makes."""
 BOUND = {
     "agent_flan": ("toolbox",),
-    "agentgen": ("pddl", "toolbox", "codegym", "interpreter"),
+    "agentgen": ("babyai", "pddl", "toolbox", "codegym", "interpreter"),
     "agentrefine": ("pddl", "toolbox"),
     "agentscaler": ("toolbox",),
     "apigen_mt": ("toolbox",),

@@ -256,3 +256,10 @@ def test_rows_are_crossed_in_the_batch_since_trl_crosses_them_once(tmp_path: Pat
     trainer._signature_columns = None
     KTOTrainer._set_signature_columns_if_needed(trainer)
     assert "KL_completion_ids" in trainer._signature_columns
+
+
+def test_tokens_of_several_sequences_are_counted_since_transformers_counts_each_once(
+    tmp_path: Path, model: Path, tokenizer: Any
+) -> None:
+    batch = {"labels": torch.tensor([[-100, 3, 4]]), "copies": torch.tensor([[0, 2, 1]])}
+    assert theirs(tmp_path, model, tokenizer)._get_num_items_in_batch([batch], torch.device("cpu")) == 2

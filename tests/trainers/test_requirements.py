@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 from transformers import trainer_optimizer
 
-from agentmill.schemas.training import BITSANDBYTES_OPTIMIZERS, TrainConfig
+from agentmill.schemas.training import BITSANDBYTES_OPTIMIZERS, SftConfig, TrainConfig
 from agentmill.trainers import requirements
 from agentmill.trainers.requirements import check_requirements, precision_of
 from agentmill.trainers.requirements import main as requirements_main
@@ -131,8 +131,9 @@ def test_weights_in_bf16_are_computed_with_in_bf16() -> None:
         ({"weights": "bf16", "precision": "fp32"}, "cannot be computed with in fp32"),
         ({"attention": "flash_attention_2", "precision": "fp32"}, "computes in bf16 only"),
         ({"lora": {"modules_to_save": []}}, "at least 1"),
+        ({"share_prefixes": True, "attention": "flash_attention_2"}, "takes no mask of a tree"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        settings(**given)
+        SftConfig.model_validate(given)

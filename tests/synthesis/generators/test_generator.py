@@ -9,10 +9,9 @@ import pytest
 
 from agentmill.schemas.records.task import Task
 from agentmill.synthesis.generators.generator import DRY, TOO_FEW, GenerationError, different_tasks
-from benchmarks.bench_propose import outcomes
+from benchmarks.bench_propose import FAMILIES, outcomes
 from tests.builders import task
 
-FAMILIES = ("pddl", "toolbox", "interpreter", "codegym")
 LEAST_YIELD = 0.8
 
 

@@ -29,7 +29,7 @@ from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.judge import ANSWERS
 from agentmill.synthesis.verifiers.judging import object_schema
 
-FAMILIES = ["pddl", "toolbox", "codegym", "interpreter", "search"]
+FAMILIES = ["babyai", "pddl", "toolbox", "codegym", "interpreter", "search"]
 ADD = Tool(
     name="add",
     description="",
