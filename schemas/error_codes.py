@@ -123,6 +123,7 @@ class ErrorCode(StrEnum):
     MEMORY_TOO_SMALL = "memory-too-small", "One episode needs more memory than sandboxes may take together."
     PORT_IN_USE = "port-in-use", "A port is in use, or no port is free."
     GPUS_TOO_FEW = "gpus-too-few", "Model servers, or the processes of a training, do not fit on the GPUs."
+    GPU_MISSING = "gpu-missing", "A setting of a training needs a GPU, and PyTorch sees none."
     DEVICE_UNAVAILABLE = "device-unavailable", "A device and a network of a run's own cannot be made on this machine."
     BASELINE_FAILED = "baseline-failed", "A recipe fails before any fault is injected."
     NO_FAULT_POSSIBLE = "no-fault-possible", "No fault of the kinds asked for could be injected."

@@ -62,11 +62,11 @@ class TrainingRecord(Record):
     one). ``packs`` is into how many packs the sequences were put, where they were; ``rows_per_step`` then counts packs.
     ``drift`` is how far the model went from the reference at the end (a reward model: how far its scores are apart, or
     from the values), and ``warnings`` what was warned of (``agentmill.trainers.monitors``).
-    ``stopped`` is why the training ended early. ``estimate`` has the seconds and the memory of so many steps, with what
-    is written, as they were estimated before the first of them and as they were. ``base_model`` is the model of the
-    adapter that was trained on; ``revisions`` are the commits of models on the Hub, by what the command called them.
-    ``trees`` counts the sequences that share prefixes, the trees made of them, and the tokens of both. There is
-    ``validation`` if rows were set aside.
+    ``stopped`` is why the training ended early; ``attention`` is what the model computed with, by transformers' name.
+    ``estimate`` has the seconds and the memory of so many steps, with what is written, as they were estimated before
+    the first of them and as they were. ``base_model`` is the model of the adapter that was trained on; ``revisions``
+    are the commits of models on the Hub, by what the command called them. ``trees`` counts the sequences that share
+    prefixes, the trees made of them, and the tokens of both. There is ``validation`` if rows were set aside.
     """
 
     identity: JsonObject
@@ -108,6 +108,7 @@ class TrainingRecord(Record):
     revisions: dict[str, str] = {}
     stopped: str | None = None
     estimate: dict[str, float] = {}
+    attention: str | None = None
     trees: dict[str, int] = {}
     validation: ValidationRecord | None = None
 
@@ -260,13 +261,15 @@ def training_section(record: TrainingRecord) -> str:
     """How the training went, and its settings."""
     shown = {key: value for key, value in record.settings.items() if key not in SHOWN_APART}
     taken = f"packs of {record.method[1]}, {record.packs} in all" if record.packs else record.method[1]
+    # Records from before there was a choice do not name the attention.
+    computed = ", ".join(filter(None, [record.precision, record.attention]))
     return f"""\
 ## Training
 
 {record.steps} steps of {record.rows_per_step} {taken},
 {record.tokens:,} tokens ({record.loss_tokens:,} with loss) in
 {record.seconds:,.0f} s, {record.tokens_per_second:,.0f} tokens/s on {record.processes} × {record.device},
-{record.precision}, {record.peak_memory_gib:.1f} GiB; {record.trained_parameters:,} of {record.parameters:,} parameters.
+{computed}, {record.peak_memory_gib:.1f} GiB; {record.trained_parameters:,} of {record.parameters:,} parameters.
 {estimate_sentence(record.estimate)}
 | | |
 | --- | ---: |

@@ -26,8 +26,10 @@ from agentmill.trainers.launch import check_attention, check_environment, contex
 from agentmill.trainers.model_card import TrainingRecord, summarize, versions, write_record
 from agentmill.trainers.model_io import (
     Task,
+    attention_of,
     check_lora_targets,
     every_process_loads,
+    is_tied,
     load_merged,
     load_model,
     load_weights,
@@ -38,8 +40,9 @@ from agentmill.trainers.model_io import (
 from agentmill.trainers.observers import early_stops, observers, sampling, set_validation, validation_record
 from agentmill.trainers.peak_memory import peak_bytes
 from agentmill.trainers.reference_scores import ReferenceScores, needs_no_copy, open_scores
+from agentmill.trainers.requirements import precision_of
 from agentmill.trainers.run_dir import TrainingSetup, space_errors
-from agentmill.trainers.trl_config import trl_errors
+from agentmill.trainers.trl_config import check_optimizer, trl_errors
 
 POINT = ("step", "loss", "learning_rate", "grad_norm", "tokens", "loss_tokens", "padding", "seconds")
 """What is kept of every point of the loss curve, with what the trainer measures."""
@@ -107,7 +110,7 @@ def train_model(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRow
 def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, method: Method) -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    precision = choose_precision(settings.precision)
+    precision = precision_of(settings)
     check_environment(precision, method.trainer.divides_sequences and not settings.needs_whole_sequences)
     with trl_errors(settings.trl):
         arguments = trl_arguments(settings, setup, method, precision)
@@ -122,6 +125,7 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     torch.manual_seed(settings.seed)
     model = load_start(setup, settings, precision, method.task)
     check_attention(model.config)
+    check_optimizer(arguments, model)
     order = example_order(settings, method, arguments)
     scores = None
     if method.scored is not None:
@@ -155,7 +159,13 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
         # A limit that the last step reaches ends nothing.
         reasons = [guard.reason for guard in guards if guard.reason is not None]
         stopped = reasons[0] if reasons and trainer.state.global_step < arguments.max_steps else None
-        facts = {"precision": precision, "packs": method.packs and len(method.packs), **parameters, **summarize(curve)}
+        facts = {
+            "precision": precision,
+            "attention": attention_of(model),
+            "packs": method.packs and len(method.packs),
+            **parameters,
+            **summarize(curve),
+        }
         facts |= {"steps": trainer.state.global_step, "stopped": stopped}
         facts["validation"] = validation_record(setup, rows, trainer.state, arguments)
         facts["estimate"] = first_step.compared() if stopped is None else {}
@@ -171,7 +181,7 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
 def load_start(setup: TrainingSetup, settings: TrainSettings, precision: str, task: Task) -> Any:
     """The model to train, with the adapter that is trained on. Raises ``UserError`` for layers it does not have."""
     lora = settings.lora
-    model = load_model(setup.base, lora, precision, task, settings.trust_remote_code)
+    model = load_model(setup.base, settings, precision, task)
     if setup.adapter is None or lora is None:
         check_lora_targets(model, lora)
         return model
@@ -182,7 +192,7 @@ def load_start(setup: TrainingSetup, settings: TrainSettings, precision: str, ta
 def load_reference(files: ModelFiles, settings: TrainSettings, precision: str) -> Any:
     """A reference that is not within the trained model; an adapter is added to its weights."""
     if files.adapter is None:
-        return load_model(files.base, settings.lora, precision, trusted=settings.trust_remote_code)
+        return load_model(files.base, settings, precision)
     return load_merged(files.base, files.adapter, "CAUSAL_LM", settings.trust_remote_code)
 
 
@@ -210,7 +220,7 @@ def make_trainer(
         processing_class=setup.tokenizer,
         data_collator=method.collator,
         # TRL makes a new adapter of it; one that is trained on is there already.
-        peft_config=lora_config(settings.lora, method.task) if setup.adapter is None else None,
+        peft_config=lora_config(settings.lora, method.task, is_tied(model)) if setup.adapter is None else None,
         callbacks=observers(settings, setup, arguments),
         **({"ref_model": reference} if reference is not None else {}),
         **({"scores": scores, "kept": method.reference is None} if scores is not None else {}),
@@ -276,6 +286,7 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
         per_device_train_batch_size=settings.batch_size,
         gradient_accumulation_steps=settings.gradient_accumulation,
         learning_rate=settings.learning_rate,
+        optim=settings.optimizer,
         # The plain constant schedule of transformers ignores the warm-up.
         lr_scheduler_type=settings.scheduler if settings.scheduler != "constant" else "constant_with_warmup",
         weight_decay=settings.weight_decay,
@@ -329,31 +340,25 @@ def write_model(setup: TrainingSetup, settings: TrainSettings, task: Task) -> No
 
 def count_parameters(model: Any) -> dict[str, int]:
     """The numbers of the model's parameters and of those that learn."""
-    # ZeRO stage 3 leaves a parameter empty and keeps its size aside.
-    sizes = [(getattr(each, "ds_numel", each.numel()), each.requires_grad) for each in model.parameters()]
-    return {
-        "parameters": sum(size for size, _ in sizes),
-        "trained_parameters": sum(size for size, learns in sizes if learns),
-    }
+    if hasattr(model, "get_nb_trainable_parameters"):
+        # PEFT knows how many weights are in a byte of a quantized model.
+        trained, total = model.get_nb_trainable_parameters()
+    else:
+        # ZeRO stage 3 leaves a parameter empty and keeps its size aside.
+        sizes = [(getattr(each, "ds_numel", each.numel()), each.requires_grad) for each in model.parameters()]
+        trained, total = sum(size for size, learns in sizes if learns), sum(size for size, _ in sizes)
+    return {"parameters": total, "trained_parameters": trained}
 
 
 def needed_bytes(settings: TrainSettings, parameters: int, trained_parameters: int) -> int:
-    """Disk that a training takes: checkpoints (weights and two moments in fp32), what TRL saves, the model."""
+    """Disk that a training takes: checkpoints (weights and at most two moments), what TRL saves, the model."""
+    # Adafactor and 8-bit optimizers keep less than two moments.
+    size = 2 if settings.weights == "bf16" else 4
     # One more is being written while the two last, and with `keep: best` the best one, are kept.
     kept = 4 if settings.validates is not None and settings.validates.keep == "best" else 3
-    checkpoints = kept * 12 * trained_parameters if settings.save_steps else 0
+    checkpoints = kept * 3 * size * trained_parameters if settings.save_steps else 0
     merged = settings.lora is None or settings.lora.merge
-    return checkpoints + 4 * trained_parameters + (4 * parameters if merged else 0)
-
-
-def choose_precision(wanted: str) -> str:
-    """``bf16`` or ``fp32``: as wanted, or what the processor is made for (emulated bf16 is four times slower)."""
-    if wanted != "auto":
-        return wanted
-    if torch.cuda.is_available():
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    has = torch.cpu.get_capabilities()
-    return "bf16" if has.get("avx512_bf16") or has.get("amx_bf16") else "fp32"
+    return checkpoints + size * trained_parameters + (4 * parameters if merged else 0)
 
 
 def device_name() -> str:
