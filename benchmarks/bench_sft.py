@@ -31,6 +31,7 @@ from machine import describe
 
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.rows import Message, SftRow
+from agentmill.schemas.training import TrainConfig
 from agentmill.trainers.model_io import model_folder
 from tests.trainers.tables import write_table
 
@@ -103,10 +104,11 @@ def own_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
     from agentmill.trainers.command import SftSettings
     from agentmill.trainers.data import open_rows, read_rows
     from agentmill.trainers.model_io import load_model, model_folder
+    from agentmill.trainers.requirements import choose_precision
     from agentmill.trainers.run_dir import set_up_training
     from agentmill.trainers.sft import sequences, sft_method
     from agentmill.trainers.tokenization import Encoded
-    from agentmill.trainers.train_loop import choose_precision, make_trainer, trl_arguments
+    from agentmill.trainers.train_loop import make_trainer, trl_arguments
 
     settings = SftSettings(
         rows=str(rows_folder),
@@ -124,7 +126,7 @@ def own_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
     method = sft_method(settings, rows, start)
     precision = choose_precision("auto")
     arguments = trl_arguments(settings, start, method, precision)
-    return make_trainer(settings, start, method, arguments, (load_model(start.base, None, precision), None))
+    return make_trainer(settings, start, method, arguments, (load_model(start.base, TrainConfig(), precision), None))
 
 
 def plain_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
@@ -136,7 +138,7 @@ def plain_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
 
     from agentmill.trainers.data import open_rows
     from agentmill.trainers.model_io import load_tokenizer, model_folder
-    from agentmill.trainers.train_loop import choose_precision
+    from agentmill.trainers.requirements import choose_precision
 
     base = model_folder(given.model)
     rows = open_rows(str(rows_folder), SftRow, "sft").rows()
@@ -169,7 +171,7 @@ def serve(given: argparse.Namespace, folder: Path) -> None:
     from transformers import TrainerCallback
     from transformers.utils import logging
 
-    from agentmill.trainers.train_loop import peak_memory_gib
+    from agentmill.trainers.peak_memory import peak_bytes
 
     class Clock(TrainerCallback):
         """Waits before each step, and measures it."""
@@ -181,7 +183,7 @@ def serve(given: argparse.Namespace, folder: Path) -> None:
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             taken = {"seconds": time.perf_counter() - self.began, "work": time.process_time() - self.began_work}
-            print(json.dumps({**taken, "gib": peak_memory_gib()}), flush=True)
+            print(json.dumps({**taken, "gib": peak_bytes() / 2**30}), flush=True)
 
     logging.set_verbosity_error()
     trainer = (plain_trainer if given.arm == "TRL" else own_trainer)(given, folder)

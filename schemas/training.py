@@ -13,6 +13,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
 from agentmill.schemas.launch import LaunchConfig
+from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.process import read_template
 
 Positive = Annotated[int, Field(ge=1)]
@@ -38,6 +39,15 @@ def template_identity(setting: str | None) -> str | None:
     return setting if setting in (None, TRAINING_TEMPLATE) else digest(template_text(setting))
 
 
+DEFAULT_OPTIMIZER = "adamw_torch_fused"
+
+BITSANDBYTES_OPTIMIZERS = (
+    *("adamw_bnb_8bit", "adamw_8bit", "ademamix", "ademamix_8bit", "lion_8bit", "lion_32bit"),
+    *("paged_adamw_32bit", "paged_adamw_8bit", "paged_ademamix_32bit", "paged_ademamix_8bit"),
+    *("paged_lion_32bit", "paged_lion_8bit", "rmsprop_bnb", "rmsprop_bnb_8bit", "rmsprop_bnb_32bit"),
+)
+"""The optimizers of transformers that the package bitsandbytes has."""
+
 IDENTITY = "identity.json"
 """In the folder of an unfinished training: what decides what comes out of it. It is written first."""
 
@@ -58,10 +68,29 @@ class LoraConfig(Config):
     target_modules: list[str] | Literal["all-linear"] = Field(
         "all-linear", description="Names of the layers that get them; `all-linear` is every one but the output head."
     )
+    dora: bool = Field(
+        False, description="Also learn a length for each output of a layer (arXiv:2402.09353); slower, often better."
+    )
+    rslora: bool = Field(
+        False, description="Scale by alpha / sqrt(rank), so that high ranks learn as fast (arXiv:2312.03732)."
+    )
+    modules_to_save: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="Layers trained in full beside the matrices and kept with them, such as `embed_tokens`."
+    )
+    quantize: Literal["4bit", "8bit"] | None = Field(
+        None,
+        description="Keep the base weights in 4 or 8 bits while training (QLoRA, arXiv:2305.14314): a quarter or half"
+        " of the memory of bf16. Merged into the whole weights. Needs the extra `bitsandbytes`.",
+    )
     # A training makes a model: merged, it can be served, evaluated and trained further without its base.
     merge: bool = Field(
         True, description="Write a whole model, the matrices added to the base weights; false: the adapter alone."
     )
+
+    @property
+    def not_served(self) -> list[str]:
+        """The settings that make an adapter which vLLM refuses to serve beside its model."""
+        return [name for name in ("dora", "modules_to_save") if getattr(self, name)]
 
 
 SET_BY: Mapping[str, str] = {
@@ -90,7 +119,10 @@ SET_BY: Mapping[str, str] = {
     "train_sampling_strategy": "seed",
     "chat_template_path": "chat_template",
     "truncation_mode": "max_length",
+    "optim": "optimizer",
+    "use_liger_kernel": "liger",
     "loss_type": "objective",
+    "precompute_ref_log_probs": "precompute_reference",
 }
 """Fields of TRL's configurations that a setting of another name decides."""
 
@@ -99,7 +131,7 @@ _VALIDATION = "validation loss is measured here, as `validation` says; play held
 _ORDER = "the order of the rows is fixed before the training, so that it can be resumed"
 _LOSS = "the loss is computed here, and does not use it"
 _MODEL = "the model is loaded before TRL sees it"
-_REFERENCE = "the reference scores each batch as it comes"
+_REFERENCE = "the reference scores the batches of the training as they are"
 _LAUNCH = "the file that `launch.config` names sets it"
 _TRACKIO = "the environment variables of Trackio say where its runs go, such as TRACKIO_SPACE_ID"
 _HUB = "publish the finished model with `agentmill publish`"
@@ -111,8 +143,8 @@ NOT_SETTABLE: Mapping[str, str] = {
     **dict.fromkeys(["completion_only_loss", "assistant_only_loss"], "the view of the rows decides what carries loss"),
     **dict.fromkeys(["label_smoothing_factor", "router_aux_loss_coef", "average_tokens_across_devices"], _LOSS),
     **dict.fromkeys(["length_column_name", "ignore_data_skip", "auto_find_batch_size"], _ORDER),
-    **dict.fromkeys(["precompute_ref_log_probs", "precompute_ref_batch_size"], _REFERENCE),
-    "model_init_kwargs": _MODEL,
+    "precompute_ref_batch_size": _REFERENCE,
+    **dict.fromkeys(["model_init_kwargs", "liger_kernel_config"], _MODEL),
     **dict.fromkeys(["do_train", "do_eval", "do_predict", "eval_delay"], _VALIDATION),
     **dict.fromkeys(["eval_on_start", "eval_accumulation_steps", "eval_do_concat_batches"], _VALIDATION),
     **dict.fromkeys(["eval_use_gather_object", "per_device_eval_batch_size", "batch_eval_metrics"], _VALIDATION),
@@ -178,12 +210,17 @@ class TrainConfig(Config):
     epochs: Annotated[float, Field(gt=0)] = Field(1.0, description="Passes over the rows, rounded up to whole steps.")
     batch_size: Positive = Field(8, description="Sequences, pairs or rows a process takes at once.")
     gradient_accumulation: Positive = Field(1, description="Batches that make one optimizer step.")
-    learning_rate: Annotated[float, Field(gt=0)] = Field(5e-5, description="Peak learning rate of AdamW.")
+    learning_rate: Annotated[float, Field(gt=0)] = Field(5e-5, description="Peak learning rate of the optimizer.")
+    optimizer: str = Field(
+        DEFAULT_OPTIMIZER,
+        description="By transformers' name: `adamw_torch`, `adafactor`, `sgd`, …; with the extra `bitsandbytes`"
+        " `adamw_8bit` (a quarter of the optimizer's memory) or `paged_adamw_8bit` (which also moves to the CPU).",
+    )
     scheduler: Literal["linear", "cosine", "constant"] = Field(
         "linear", description="How the rate goes on after the warm-up: down to 0, or constant."
     )
     warmup: Share = Field(0.05, description="Share of the steps in which the rate rises from 0.")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="Weight decay of AdamW.")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="Weight decay of the optimizer.")
     max_grad_norm: Annotated[float, Field(gt=0)] = Field(1.0, description="Gradients are scaled down to this norm.")
     max_length: Annotated[int, Field(ge=16)] = Field(
         2048, description="Longest sequence in tokens; never more than the model's own context."
@@ -206,13 +243,31 @@ class TrainConfig(Config):
         0, description="Seed of the row order, dropout and new weights; in a recipe by default derived from its seed."
     )
     precision: Literal["auto", "bf16", "fp32"] = Field(
-        "auto", description="Of the arithmetic; weights are kept in fp32. `auto`: bf16 where the processor has it."
+        "auto", description="Of the arithmetic. `auto`: bf16 where the processor has it, or with `weights: bf16`."
+    )
+    weights: Literal["fp32", "bf16"] = Field(
+        "fp32",
+        description="Of the trained weights, their gradients and AdamW's state. `bf16` takes half of the memory, but"
+        " loses updates smaller than 1/256 of a weight, so a low learning rate learns less.",
+    )
+    attention: Literal["auto", "eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"] = Field(
+        "auto",
+        description="By transformers' name. `auto`: sdpa where the model has it. Flash and flex need a GPU.",
+    )
+    liger: bool = Field(
+        False,
+        description="Liger's kernels for norms, rotary positions and feed-forward layers: less memory for activations."
+        " Needs a GPU and the extra `liger`.",
     )
     save_dtype: Literal["bf16", "fp16", "fp32"] | None = Field(
         None, description="Type of the weights that are written; `null`: that of the model to start from."
     )
     gradient_checkpointing: bool = Field(False, description="Recompute activations: less memory, a third slower.")
     save_steps: Positive | None = Field(50, description="Steps between checkpoints; `null`: none are written.")
+    estimate: bool = Field(
+        True,
+        description="Measure some batches before the first step, and say how long the training takes and its memory.",
+    )
     validation: ValidationConfig | None = Field(
         None, description="Rows to measure the loss on and not train on, such as `{share: 0.05}`; `null`: none."
     )
@@ -230,6 +285,14 @@ class TrainConfig(Config):
     def needs_whole_sequences(self) -> bool:
         """Whether a process needs whole sequences, which rules out context parallelism."""
         return self.validates is not None
+
+    @property
+    def machine_settings(self) -> JsonObject:
+        """The settings, as far as they are given, that the installed packages or the device may refuse."""
+        names = ("trl", "optimizer", "attention", "liger")
+        given = {name: getattr(self, name) for name in names if name in self.model_fields_set}
+        quantize = self.lora.quantize if self.lora else None
+        return given | ({"lora": {"quantize": quantize}} if quantize else {})
 
     @model_validator(mode="after")
     def _trl_fields_are_not_decided_elsewhere(self) -> Self:
@@ -263,6 +326,19 @@ class TrainConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _weights_fit(self) -> Self:
+        if self.weights == "bf16" and self.lora:
+            raise ValueError(
+                "weights: bf16 is of weights that are trained, and lora keeps the others in bf16 where `precision` is;"
+                " leave it out, or set lora.quantize for less memory"
+            )
+        if self.weights == "bf16" and self.precision == "fp32":
+            raise ValueError("weights: bf16 cannot be computed with in fp32; leave out one of weights and precision")
+        if self.precision == "fp32" and self.attention.startswith("flash"):
+            raise ValueError(f"attention: {self.attention} computes in bf16 only; set precision: bf16, or take sdpa")
+        return self
+
+    @model_validator(mode="after")
     def _writes_weights(self) -> Self:
         if self.save_dtype and self.lora and not self.lora.merge:
             raise ValueError(
@@ -292,6 +368,12 @@ class SftConfig(TrainConfig):
     def needs_whole_sequences(self) -> bool:
         """Also for packs and trees."""
         return self.packing or self.share_prefixes or super().needs_whole_sequences
+
+    @model_validator(mode="after")
+    def _attention_sees_trees(self) -> Self:
+        if self.share_prefixes and self.attention.startswith("flash"):
+            raise ValueError(f"share_prefixes: attention {self.attention} takes no mask of a tree; take sdpa")
+        return self
 
 
 class DriftLimits(Config):
@@ -328,9 +410,26 @@ class DriftLimits(Config):
 class PreferenceConfig(TrainConfig):
     """Training against a reference model; rows longer than ``max_length`` are dropped, since a part is not judged."""
 
-    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-6, description="Peak learning rate of AdamW.")
+    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-6, description="Peak learning rate of the optimizer.")
     beta: Annotated[float, Field(gt=0)] = Field(0.1, description="How strongly it is kept close to the reference.")
     stop_when: DriftLimits | None = Field(None, description="Limits that end the training early; `null`: none does.")
+    precompute_reference: bool | None = Field(
+        None,
+        description="The reference scores each row once, before the first step; `null`: if that saves time or memory.",
+    )
+
+    @model_validator(mode="after")
+    def _reference_stays(self) -> Self:
+        if self.precompute_reference and self.trl.get("sync_ref_model"):
+            raise ValueError(
+                "precompute_reference: rows cannot be scored before the training if the reference changes during it"
+                " (trl.sync_ref_model); leave one of them out"
+            )
+        if self.precompute_reference and self.validates is not None:
+            raise ValueError(
+                "precompute_reference: the reference is needed for the rows to validate on; leave it or validation out"
+            )
+        return self
 
 
 class RewardConfig(TrainConfig):
@@ -340,7 +439,7 @@ class RewardConfig(TrainConfig):
     """
 
     batch_size: Positive = Field(4, description="Pairs or conversations a process takes at once.")
-    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-5, description="Peak learning rate of AdamW.")
+    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-5, description="Peak learning rate of the optimizer.")
     margin: bool = Field(
         False,
         description="Chosen shall be ahead by the difference of the row's scores (arXiv:2307.09288); pairs only.",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -13,6 +15,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from datasets import Dataset
+from numpy.typing import NDArray
 from transformers import Trainer
 from transformers.trainer_utils import EvalLoopOutput
 
@@ -38,6 +41,9 @@ class BaseTrainer(Trainer):
     counted: ClassVar[tuple[str, ...]] = ()
     divides_sequences: ClassVar[bool] = False
     """Whether it can train where each process has a part of every sequence (context parallelism)."""
+
+    batch_lengths: NDArray[np.int64]
+    """The tokens of the longest row of each batch of the training, over all processes."""
 
     def __init__(self, *args: Any, validation_lengths: Sequence[int] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -73,6 +79,42 @@ class BaseTrainer(Trainer):
         """The values of a point of the loss curve, from the ``sums`` over all processes."""
         raise NotImplementedError
 
+    def batch_at(self, number: int) -> dict[str, torch.Tensor]:
+        """This process's share of a batch of the training, counted from 0, on its device."""
+        size = self.args.per_device_train_batch_size
+        first = (number * self.args.world_size + self.args.process_index) * size
+        dataset: Any = self.train_dataset
+        batch: dict[str, torch.Tensor] = self._prepare_inputs(
+            self.data_collator(dataset.__getitems__(list(range(first, first + size))))
+        )
+        return batch
+
+    def with_references(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """``batch`` with what other models than the trained one say of it, where its loss needs that."""
+        return batch
+
+    def pending_batches(self) -> list[int]:
+        """The batches of which ``prepare_rows`` will ask other models."""
+        return []
+
+    def prepare_rows(self) -> None:
+        """What takes place once, after the model is on its device and before the first step."""
+
+    def start_clock(self) -> None:
+        """Let the seconds of the first point of the loss curve begin here."""
+        self._last_point = time.monotonic()
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Forget what is counted within: batches that are run on trial are no part of the loss curve."""
+        kept = {name: copy.deepcopy(getattr(self, name, None)) for name in ("_sums", "_metrics", "_total_train_tokens")}
+        try:
+            yield
+        finally:
+            for name, value in kept.items():
+                if hasattr(self, name):
+                    setattr(self, name, value)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add what is counted to a point of the loss curve."""
         # TRL's own measures are means over batches, which may differ in size.
@@ -107,6 +149,13 @@ class BaseTrainer(Trainer):
             self._validation_lengths, args.per_device_train_batch_size, args.process_index, args.world_size
         )
         return (self.data_collator(examples.__getitems__(batch)) for batch in batches)
+
+    def validation_batch_lengths(self) -> NDArray[np.int64]:
+        """The tokens of the longest row of each batch to validate on, of this process."""
+        args, lengths = self.args, self._validation_lengths
+        size = args.per_device_train_batch_size
+        batches = validation_batches(lengths, size, args.process_index, args.world_size) if lengths else []
+        return np.array([max(lengths[row] for row in batch) for batch in batches], np.int64)
 
     def evaluation_loop(
         self,

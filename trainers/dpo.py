@@ -35,6 +35,8 @@ from agentmill.trainers.reference_kl import (
     is_within,
     preference_batch,
     reference_files,
+    reference_tensors,
+    scores_once,
     select_rows,
     weighted_pair_loss,
 )
@@ -43,6 +45,9 @@ from agentmill.trainers.train_loop import Method, train_model, validation_exampl
 
 SORTING = {"aot", "aot_unpaired"}
 """Losses that compare all pairs of a batch with each other, so that none of them has a loss of its own."""
+
+REFERENCE_VALUES = ("ref_chosen_logps", "ref_rejected_logps")
+"""What the loss needs of the reference, by TRL's names."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,7 +99,8 @@ class PairCollator:
         ids = [row[f"{side}_ids"] for side in ("chosen", "rejected") for row in rows]
         masks = [row[f"{side}_mask"] for side in ("chosen", "rejected") for row in rows]
         batch = preference_batch(ids, masks, self.pad_token_id)
-        return {**batch, "weights": torch.tensor([row["weight"] for row in rows])}
+        weights = torch.tensor([row["weight"] for row in rows])
+        return {**batch, **reference_tensors(rows, REFERENCE_VALUES), "weights": weights}
 
 
 class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
@@ -109,8 +115,18 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
     def __init__(self, *args: Any, weighted: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._weighted = weighted
-        # TRL then takes the log-probabilities of the reference from the batch, where compute_loss puts them.
-        self.precompute_ref_logps = True
+
+    def value_names(self) -> Sequence[str]:
+        """A log-probability for each side."""
+        return REFERENCE_VALUES
+
+    def reference_values(self, batch: dict[str, torch.Tensor], names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """As ``ReferenceTrainer.reference_values``; both sides run together."""
+        tokens = {name: batch[name] for name in ("input_ids", "attention_mask", "completion_mask")}
+        found = dict(
+            zip(REFERENCE_VALUES, self.compute_ref_log_probs(self.ref_model or self.model, tokens), strict=True)
+        )
+        return {name: found[name] for name in names}
 
     def compute_loss(
         self,
@@ -125,14 +141,14 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
         batch = dict(inputs)
         weights = batch.pop("weights")
         outputs = self.forward_masked(model, batch)
-        references = self.compute_ref_log_probs(self.ref_model or self.model, batch)
+        batch = self.with_references(batch)
         # Positions without loss hold 0, so a plain sum is that over the mask.
         own = outputs.log_probs.detach().sum(1)
         if self.ld_alpha is not None:
             # TRL weighs the tokens by which the longer side is longer; both terms of a difference must be so weighed.
             own = torch.cat(self.compute_ref_log_probs(RecordedOutputs([outputs]), batch))
-        self._count(batch, own, torch.cat(references), outputs.entropy.sum().item())
-        batch["ref_chosen_logps"], batch["ref_rejected_logps"] = references
+        reference = torch.cat([batch[name] for name in REFERENCE_VALUES])
+        self._count(batch, own, reference, outputs.entropy.sum().item())
         trl_loss = super().compute_loss
         if not self._weighted:
             loss: torch.Tensor = trl_loss(RecordedOutputs([outputs]), batch)
@@ -156,6 +172,7 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
 
 def dpo_method(settings: DpoSettings, rows: TrainingRows, reference: ModelFiles | None, pad_token_id: int) -> Method:
     """Direct preference optimization on pairs; ``reference`` is ``None`` where it is within the trained model."""
+    once = scores_once(settings, reference is None, len(rows.examples))
     return Method(
         trainer=MaskedDPOTrainer,
         config=DPOConfig,
@@ -168,6 +185,7 @@ def dpo_method(settings: DpoSettings, rows: TrainingRows, reference: ModelFiles 
             "disable_dropout": not (settings.lora and settings.lora.dropout),
             # RecordedOutputs hold the scores of tokens, and no router logits to make an auxiliary loss of.
             "router_aux_loss_coef": 0.0,
+            "precompute_ref_log_probs": once,
         },
         examples=rows.examples,
         lengths=rows.lengths,
@@ -175,6 +193,7 @@ def dpo_method(settings: DpoSettings, rows: TrainingRows, reference: ModelFiles 
         collator=PairCollator(pad_token_id),
         measured=MEASURED,
         reference=reference,
+        scored=(REFERENCE_VALUES, ()) if once else None,
         trainer_arguments={"weighted": rows.weighted},
     )
 

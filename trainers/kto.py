@@ -36,6 +36,8 @@ from agentmill.trainers.reference_kl import (
     is_within,
     preference_batch,
     reference_files,
+    reference_tensors,
+    scores_once,
     select_rows,
 )
 from agentmill.trainers.run_dir import set_up_training
@@ -109,6 +111,10 @@ def report_balance(settings: KtoSettings, rows: TrainingRows) -> None:
         say(f"one side outweighs the other; desirable_weight={balanced:.3g} would balance them")
 
 
+REFERENCE_VALUES = ("ref_logps", "ref_KL_logps")
+"""What the loss needs of the reference, by TRL's names: of rows, and of the crossed ones."""
+
+
 class UnpairedCollator:
     """Pads rows as TRL's KTO trainer expects them; ``completion_mask``, where it puts the loss, is our mask.
 
@@ -129,6 +135,7 @@ class UnpairedCollator:
         return {
             **whole,
             **{f"KL_{name}": tensor for name, tensor in crossed.items()},
+            **reference_tensors(rows, REFERENCE_VALUES),
             "label": torch.tensor([row["label"] for row in rows]),
             "weights": torch.tensor([row["weight"] for row in rows]),
         }
@@ -156,8 +163,23 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
     def __init__(self, *args: Any, weighted: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._weighted = weighted
-        # TRL then takes the log-probabilities of the reference from the batch, where compute_loss puts them.
-        self.precompute_ref_logps = True
+
+    def value_names(self) -> Sequence[str]:
+        """A log-probability for each row, and one for its prompt with another row's completion."""
+        return REFERENCE_VALUES if self.calculate_KL else REFERENCE_VALUES[:1]
+
+    def reference_values(self, batch: dict[str, torch.Tensor], names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """As ``ReferenceTrainer.reference_values``; only what is asked for runs."""
+        wanted, self.calculate_KL = self.calculate_KL, False
+        try:
+            found = {}
+            for name in names:
+                start = "KL_" if "KL_" in name else ""
+                tokens = {key: batch[start + key] for key in ("input_ids", "attention_mask", "completion_mask")}
+                found[name], _ = self.compute_ref_log_probs(self.ref_model or self.model, tokens)
+            return found
+        finally:
+            self.calculate_KL = wanted
 
     def compute_loss(
         self,
@@ -179,9 +201,7 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
                 rows = {key[3:]: value for key, value in batch.items() if key.startswith("KL_")}
                 crossed = [self.forward_masked(model, rows)]
         outputs = self.forward_masked(model, batch)
-        batch["ref_logps"], reference = self.compute_ref_log_probs(self.ref_model or self.model, batch)
-        if crossed:
-            batch["ref_KL_logps"] = reference
+        batch = self.with_references(batch)
         own, entropy = outputs.log_probs.detach().sum(1), outputs.entropy.sum().item()
         self._count(batch, own, [each.log_probs.sum(1) for each in crossed], entropy)
         trl_loss = super().compute_loss
@@ -222,6 +242,7 @@ def kto_method(
     settings: KtoSettings, rows: TrainingRows, reference: ModelFiles | None, collator: UnpairedCollator
 ) -> Method:
     """Kahneman-Tversky optimization; ``reference`` is ``None`` where it is within the trained model."""
+    once = scores_once(settings, reference is None, len(rows.examples))
     return Method(
         trainer=MaskedKTOTrainer,
         config=KTOConfig,
@@ -234,6 +255,7 @@ def kto_method(
             "disable_dropout": not (settings.lora and settings.lora.dropout),
             # RecordedOutputs hold the scores of tokens, and no router logits to make an auxiliary loss of.
             "router_aux_loss_coef": 0.0,
+            "precompute_ref_log_probs": once,
         },
         examples=rows.examples,
         lengths=rows.lengths,
@@ -241,6 +263,7 @@ def kto_method(
         collator=collator,
         measured=(*MEASURED, "kl"),
         reference=reference,
+        scored=(REFERENCE_VALUES[:1], REFERENCE_VALUES[1:] if settings.loss_type == "kto" else ()) if once else None,
         trainer_arguments={"weighted": rows.weighted},
     )
 

@@ -23,6 +23,7 @@ from transformers.utils import logging
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.trainers.adapters import adapter_folder, adapter_task, base_of
+from agentmill.trainers.data import ROWS_SEEN
 from agentmill.trainers.model_io import load_errors, load_merged, save_whole
 from agentmill.trainers.run_dir import RECORD, space_errors
 
@@ -68,7 +69,9 @@ def merge(adapter: Path, output: Path, base: str | None, trusted: bool = False) 
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trusted)
         save_whole(load_merged(folder, adapter, task, trusted), tokenizer, folder, made)
         if (adapter / RECORD).is_file():
-            shutil.copy2(adapter / RECORD, made)
+            for name in (RECORD, ROWS_SEEN):
+                if (adapter / name).is_file():
+                    shutil.copy2(adapter / name, made)
             card = (adapter / "README.md").read_text(encoding="utf-8")
             # The Hub reads from this line how the folder is loaded.
             (made / "README.md").write_text(card.replace(PEFT, WHOLE, 1), encoding="utf-8")

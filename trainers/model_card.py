@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePath
 from typing import Any
@@ -61,9 +62,11 @@ class TrainingRecord(Record):
     one). ``packs`` is into how many packs the sequences were put, where they were; ``rows_per_step`` then counts packs.
     ``drift`` is how far the model went from the reference at the end (a reward model: how far its scores are apart, or
     from the values), and ``warnings`` what was warned of (``agentmill.trainers.monitors``).
-    ``stopped`` is why the training ended early. ``base_model`` is the model of the adapter that was trained on, and
-    ``revisions`` are the commits of models on the Hub, by what the command called them. ``trees`` counts the sequences
-    that share prefixes, the trees made of them, and the tokens of both. ``validation`` is there if rows were set aside.
+    ``stopped`` is why the training ended early; ``attention`` is what the model computed with, by transformers' name.
+    ``estimate`` has the seconds and the memory of so many steps, with what is written, as they were estimated before
+    the first of them and as they were. ``base_model`` is the model of the adapter that was trained on; ``revisions``
+    are the commits of models on the Hub, by what the command called them. ``trees`` counts the sequences that share
+    prefixes, the trees made of them, and the tokens of both. There is ``validation`` if rows were set aside.
     """
 
     identity: JsonObject
@@ -104,6 +107,8 @@ class TrainingRecord(Record):
     base_model: str | None = None
     revisions: dict[str, str] = {}
     stopped: str | None = None
+    estimate: dict[str, float] = {}
+    attention: str | None = None
     trees: dict[str, int] = {}
     validation: ValidationRecord | None = None
 
@@ -256,14 +261,16 @@ def training_section(record: TrainingRecord) -> str:
     """How the training went, and its settings."""
     shown = {key: value for key, value in record.settings.items() if key not in SHOWN_APART}
     taken = f"packs of {record.method[1]}, {record.packs} in all" if record.packs else record.method[1]
+    # Records from before there was a choice do not name the attention.
+    computed = ", ".join(filter(None, [record.precision, record.attention]))
     return f"""\
 ## Training
 
 {record.steps} steps of {record.rows_per_step} {taken},
 {record.tokens:,} tokens ({record.loss_tokens:,} with loss) in
 {record.seconds:,.0f} s, {record.tokens_per_second:,.0f} tokens/s on {record.processes} × {record.device},
-{record.precision}, {record.peak_memory_gib:.1f} GiB; {record.trained_parameters:,} of {record.parameters:,} parameters.
-
+{computed}, {record.peak_memory_gib:.1f} GiB; {record.trained_parameters:,} of {record.parameters:,} parameters.
+{estimate_sentence(record.estimate)}
 | | |
 | --- | ---: |
 | loss, first step | {record.first_loss:.4f} |
@@ -273,6 +280,17 @@ def training_section(record: TrainingRecord) -> str:
 ```yaml
 {dump_yaml(shown)}```
 """
+
+
+def estimate_sentence(estimate: Mapping[str, float]) -> str:
+    """How good the estimate was, where there was one."""
+    if not estimate:
+        return ""
+    return (
+        f"Estimated before the first of {estimate['steps']:,.0f} steps: {estimate['estimated_seconds']:,.0f} s and"
+        f" {estimate['estimated_memory_gib']:.1f} GiB;\nit took {estimate['seconds']:,.0f} s and"
+        f" {estimate['memory_gib']:.1f} GiB.\n"
+    )
 
 
 def drift_rows(record: TrainingRecord) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,14 @@ import msgspec
 import peft
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from peft.utils.constants import EMBEDDING_LAYER_NAMES
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+)
+from transformers.integrations.liger import apply_liger_kernel
 from trl.trainer.reward_trainer import suppress_seqcls_warning
 
 from agentmill.schemas.error_codes import ErrorCode
@@ -24,12 +32,15 @@ from agentmill.schemas.model_hub import hub_model
 from agentmill.schemas.models import BUNDLED, is_adapter, is_reward_model
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.process import check_size
-from agentmill.schemas.training import TRAINING_TEMPLATE, LoraConfig, template_text
+from agentmill.schemas.training import TRAINING_TEMPLATE, LoraConfig, TrainConfig, template_text
 from agentmill.trainers.bundled import bundled_model
 from agentmill.trainers.chat_template import training_template
 from agentmill.trainers.hub_models import hub_folder
 
 PREFIX = "bundled:"
+
+NO_SUCH_ATTENTION = re.compile(r"does not support (an attention implementation|Flash Attention)")
+"""What transformers says of a model that lacks the attention that was asked for."""
 
 
 def model_folder(model: str, scores: bool = False) -> Path:
@@ -83,6 +94,8 @@ def load_errors(folder: Path) -> Iterator[None]:
                 ErrorCode.MAY_RUN_CODE,
             ) from error
         reason = " ".join(str(error).split())[:200]
+        if NO_SUCH_ATTENTION.search(reason):
+            raise UserError(f"attention: {reason}\ntake sdpa or eager", ErrorCode.MODEL_OF_WRONG_KIND) from error
         raise UserError(
             f"the model {folder} cannot be loaded ({type(error).__name__}: {reason})\n"
             "its files are damaged, incomplete or of a kind that transformers does not know here:"
@@ -161,14 +174,14 @@ def every_process_loads() -> Iterator[None]:
             os.environ[EFFICIENT_LOADING] = before
 
 
-def load_weights(folder: Path, task: Task, dtype: torch.dtype, trusted: bool = False) -> Any:
-    """The model in ``folder``; ``trusted``: its own code may run.
+def load_weights(folder: Path, task: Task, dtype: torch.dtype, trusted: bool = False, **loading: Any) -> Any:
+    """The model in ``folder``; ``trusted``: its own code may run. ``loading`` is given to ``from_pretrained``.
 
     One that is to score, and was none before, gets a new head, drawn from torch's seed.
     Raises ``UserError`` for a model that cannot be loaded whole, or a kind that has no form with such a head.
     """
     # transformers draws weights that the files lack at random and only warns; the loading info names them.
-    given = {"dtype": dtype, "trust_remote_code": trusted, "output_loading_info": True}
+    given = {"dtype": dtype, "trust_remote_code": trusted, "output_loading_info": True, **loading}
     with load_errors(folder):
         if task == "CAUSAL_LM":
             loaded: Any = AutoModelForCausalLM.from_pretrained(folder, **given)
@@ -206,19 +219,73 @@ def _scoring(folder: Path, given: dict[str, Any]) -> Any:
         ) from error
 
 
-def load_model(
-    base: Path, lora: LoraConfig | None, precision: str, task: Task = "CAUSAL_LM", trusted: bool = False
-) -> Any:
-    """The base model, its weights in fp32; in bf16 where they do not learn and are computed with in bf16 anyway."""
-    frozen = lora is not None and precision == "bf16"
-    model = load_weights(base, task, torch.bfloat16 if frozen else torch.float32, trusted)
-    if task == "SEQ_CLS":
-        model.get_submodule(SCORE).float()  # it learns even where the rest is frozen
+def load_model(base: Path, settings: TrainConfig, precision: str, task: Task = "CAUSAL_LM") -> Any:
+    """The model in ``base`` to be trained as ``settings`` say, its weights in ``settings.weights``.
+
+    They are in bf16 or quantized where they do not learn and are computed with in bf16 anyway. Raises ``UserError``
+    where the model has no such attention or no kernels of Liger.
+    """
+    lora = settings.lora
+    half = settings.weights == "bf16" or (lora is not None and precision == "bf16")
+    dtype = torch.bfloat16 if half else torch.float32
+    loading: dict[str, Any] = {}
+    if settings.attention != "auto":
+        loading["attn_implementation"] = settings.attention
+    if lora is not None and lora.quantize:
+        loading["quantization_config"] = quantization(lora.quantize, dtype)
+    model = load_weights(base, task, dtype, settings.trust_remote_code, **loading)
+    used = attention_of(model)
+    # transformers falls back on another kernel where a model names those that it is made for, and only logs it.
+    if settings.attention not in ("auto", used):
+        raise UserError(
+            f"attention: {type(model).__name__} would use {used} in the place of {settings.attention}; set {used}",
+            ErrorCode.MODEL_OF_WRONG_KIND,
+        )
+    if settings.liger:
+        apply_liger(model)
+    # What learns in full beside matrices; the rest may be in bf16.
+    full = [SCORE] * (task == "SEQ_CLS") + [*(lora.modules_to_save or () if lora else ())]
+    for name, layer in model.named_modules():
+        if name.rpartition(".")[2] in full and settings.weights == "fp32":
+            layer.float()
     return model
 
 
+def quantization(bits: str, dtype: torch.dtype) -> BitsAndBytesConfig:
+    """How base weights are kept: in 8 bits, or as in QLoRA in 4 (NF4 with quantized scales), computed as ``dtype``."""
+    if bits == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+
+
+def attention_of(model: Any) -> str:
+    """The attention that ``model`` computes with, by transformers' name."""
+    return str(model.config._attn_implementation)
+
+
+def apply_liger(model: Any) -> None:
+    """Put Liger's kernels in the place of the layers of ``model``. Raises ``UserError`` where it has none for them.
+
+    The loss is not Liger's: that of the trainers already leaves out all tokens without loss.
+    """
+    from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN as KINDS
+
+    kind = model.config.model_type
+    # Liger leaves such a model as it is, and only logs it.
+    if kind not in KINDS:
+        raise UserError(
+            f"liger: it has no kernels for models of the type {kind!r}; leave it out", ErrorCode.MODEL_OF_WRONG_KIND
+        )
+    apply_liger_kernel(model, {"cross_entropy": False, "fused_linear_cross_entropy": False})
+
+
 def check_lora_targets(model: Any, lora: LoraConfig | None) -> None:
-    """Raises ``UserError`` for a layer in ``lora.target_modules`` that the model does not have."""
+    """Raises ``UserError`` for a layer that ``lora`` names and the model does not have, or cannot train alone."""
     layers = linear_layers(model)
     # PEFT refuses only a list of which nothing matches; a misspelt name among right ones would be ignored.
     for target in lora.target_modules if lora and not isinstance(lora.target_modules, str) else ():
@@ -228,6 +295,8 @@ def check_lora_targets(model: Any, lora: LoraConfig | None) -> None:
                 f"lora.target_modules: no layer {target!r}; known: {known}.{near_match(target, layers)}",
                 ErrorCode.UNKNOWN_NAME,
             )
+    if lora and lora.modules_to_save:
+        _check_modules_to_save(model, lora.modules_to_save)
 
 
 def linear_layers(model: Any) -> set[str]:
@@ -237,8 +306,47 @@ def linear_layers(model: Any) -> set[str]:
     return layers - {SCORE, *(name for name, layer in model.named_modules() if layer is head)}
 
 
-def lora_config(lora: LoraConfig | None, task: Task) -> peft.LoraConfig | None:
-    """Our LoRA settings in PEFT's words; a head that scores learns with the matrices and is saved with them."""
+def _check_modules_to_save(model: Any, names: list[str]) -> None:
+    weights = {name: next(layer.parameters(recurse=False), None) for name, layer in model.named_modules()}
+    # Quantized weights do not learn.
+    known = {name.rpartition(".")[2] for name, each in weights.items() if each is not None and each.is_floating_point()}
+    for name in names:
+        if name not in known:
+            listed = ", ".join(sorted(known))
+            raise UserError(
+                f"lora.modules_to_save: no layer {name!r}; known: {listed}.{near_match(name, known)}",
+                ErrorCode.UNKNOWN_NAME,
+            )
+    head, embedding = (_name_of(model, layer) for layer in _ends(model))
+    # PEFT would train a copy of the head, which a merged model, whose head is the embedding, cannot hold. It keeps the
+    # two together for embeddings of usual names only.
+    if is_tied(model) and {head, embedding} & set(names) and embedding not in {*names} & {*EMBEDDING_LAYER_NAMES}:
+        raise UserError(
+            f"lora.modules_to_save: {head} has the weights of {embedding} in this model, and PEFT trains both together"
+            " only by the name embed_tokens; name that, or train all weights (lora: null)",
+            ErrorCode.NEEDS_ANOTHER_KEY,
+        )
+
+
+def is_tied(model: Any) -> bool:
+    """Whether the output head of ``model`` has the weights of its embedding."""
+    head, embedding = _ends(model)
+    return head is not None and head.weight is embedding.weight
+
+
+def _ends(model: Any) -> tuple[Any, Any]:
+    return model.get_output_embeddings(), model.get_input_embeddings()
+
+
+def _name_of(model: Any, wanted: Any) -> str | None:
+    return next((name.rpartition(".")[2] for name, layer in model.named_modules() if layer is wanted), None)
+
+
+def lora_config(lora: LoraConfig | None, task: Task, tied: bool = False) -> peft.LoraConfig | None:
+    """Our LoRA settings in PEFT's words; a head that scores learns with the matrices and is saved with them.
+
+    ``tied``: the model's head and embedding are one, and stay so where it is trained in full.
+    """
     if lora is None:
         return None
     return peft.LoraConfig(
@@ -247,6 +355,10 @@ def lora_config(lora: LoraConfig | None, task: Task) -> peft.LoraConfig | None:
         lora_dropout=lora.dropout,
         target_modules=lora.target_modules,
         task_type=task,
+        use_dora=lora.dora,
+        use_rslora=lora.rslora,
+        modules_to_save=lora.modules_to_save,
+        ensure_weight_tying=tied and bool({*(lora.modules_to_save or ())} & {*EMBEDDING_LAYER_NAMES}),
     )
 
 

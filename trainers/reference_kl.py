@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -16,8 +20,10 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.trainers.adapters import ModelFiles, model_files
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, pad
-from agentmill.trainers.command import PreferenceSettings, TrainSettings
+from agentmill.trainers.command import DpoSettings, KtoSettings, PreferenceSettings, TrainSettings, say
 from agentmill.trainers.model_io import load_errors
+from agentmill.trainers.monitors import with_eta
+from agentmill.trainers.reference_scores import ReferenceScores, ScoredRows
 from agentmill.trainers.run_dir import TrainingSetup
 from agentmill.trainers.tokenization import IGNORED
 
@@ -53,9 +59,14 @@ class RecordedOutputs:
 
 
 class ReferenceTrainer(BaseTrainer):
-    """What DPO and KTO share: one run of the model for each batch, and sums over its sequences by side."""
+    """What DPO and KTO share: one run of the model for each batch, and sums over its sequences by side.
+
+    With ``scores`` the reference scores the rows once, before the first step, and is then dropped unless ``kept``: it
+    is the model under its adapter.
+    """
 
     beta: float
+    ref_model: Any
     counted: ClassVar[tuple[str, ...]] = (
         "right",
         "compared",
@@ -63,12 +74,20 @@ class ReferenceTrainer(BaseTrainer):
         *(f"{side}_{what}" for side in SIDES for what in ("rows", "tokens", "logp", "moved")),
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, scores: ReferenceScores | None = None, kept: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._scores, self._kept, self._gone = scores, kept, False
+        # TRL then takes the log-probabilities of the reference from the batch, where compute_loss puts them.
+        self.precompute_ref_logps = True
         for name, layer in cast(torch.nn.Module, self.model).named_modules():
             # The model is in training mode when TRL asks its reference, which must not vary.
             if name.endswith(f"lora_dropout.{TRL_REFERENCE}") and isinstance(layer, torch.nn.Dropout):
                 layer.p = 0.0
+        if scores is not None:
+            rows: Any = self.train_dataset
+            self.train_dataset = ScoredRows(rows, scores)
+            if scores.finished:
+                self._use_scores(scores)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """Also load the adapter that learns: beside a second one, TRL's copy, transformers loads that one alone."""
@@ -76,6 +95,66 @@ class ReferenceTrainer(BaseTrainer):
         loaded = self.accelerator.unwrap_model(self.model if model is None else model)
         if TRL_REFERENCE in getattr(loaded, "peft_config", {}):
             loaded.load_adapter(resume_from_checkpoint, loaded.active_adapter, is_trainable=True)
+
+    def reference_values(self, batch: dict[str, torch.Tensor], names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """The values of ``names`` under the reference, each of shape (rows)."""
+        raise NotImplementedError
+
+    def value_names(self) -> Sequence[str]:
+        """What the loss of a batch needs of the reference."""
+        raise NotImplementedError
+
+    def with_references(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """``batch`` with the log-probabilities under the reference that it lacks."""
+        missing = [name for name in self.value_names() if name not in batch]
+        if missing and self._gone:
+            raise RuntimeError(f"a batch has no {missing[0]}, and the reference is no longer in memory")
+        return {**batch, **self.reference_values(batch, missing)} if missing else batch
+
+    def pending_batches(self) -> list[int]:
+        """Those that are not scored yet, where that is done once."""
+        return self._scores.batches[self._scores.done() :] if self._scores is not None else []
+
+    def prepare_rows(self) -> None:
+        """Score the rows under the reference, or go on with it after a stop."""
+        scores = self._scores
+        if scores is None:
+            return
+        if self.accelerator.is_main_process:
+            scores.begin()
+        self.accelerator.wait_for_everyone()
+        if not scores.finished:
+            self._score_rows(scores)
+            self.accelerator.wait_for_everyone()
+        self._use_scores(scores)
+        # What is left of a second model is freed, for the activations of the first step.
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _use_scores(self, scores: ReferenceScores) -> None:
+        scores.open()
+        self.ref_model, self._gone = None, not self._kept
+
+    def _score_rows(self, scores: ReferenceScores) -> None:
+        begun, done = time.monotonic(), scores.done()
+        left = scores.batches[done:]
+        model: Any = self.model
+        model.eval()
+        for number in with_eta(left, len(left), "batches scored by the reference"):
+            names = scores.names(number)
+            found = self.reference_values(self.batch_at(number), names)
+            values = self.accelerator.gather(torch.stack([found[name].float() for name in names], 1)).cpu().numpy()
+            done += 1
+            if self.accelerator.is_main_process:
+                scores.write(done, number, dict(zip(names, values.T, strict=True)))
+        model.train()
+        say(f"reference: {len(left)} batches scored in {timedelta(seconds=round(time.monotonic() - begun))}")
+
+    @staticmethod
+    def _precompute_ref_logps(dataset: Any, *_: Any) -> Any:
+        # TRL would do it in the constructor, before FSDP shards the model, and start over after a stop.
+        return dataset
 
     def forward_masked(self, model: Any, batch: dict[str, torch.Tensor]) -> Any:
         """The outputs of ``model`` for the tokens with loss, in the form of TRL's fused head."""
@@ -147,6 +226,26 @@ def weighted_pair_loss(
         alone = {name: value[[one] if len(value) == number else sides] for name, value in batch.items()}
         losses.append(trl_loss(RecordedOutputs([outputs_of(sides)]), alone))
     return torch.stack(losses) @ weights / number
+
+
+def reference_tensors(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """What ``rows`` know of the reference already, of shape (rows)."""
+    return {name: torch.tensor([row[name] for row in rows]) for name in names if name in rows[0]}
+
+
+def scores_once(settings: DpoSettings | KtoSettings, adapter_off: bool, rows: int) -> bool:
+    """Whether the reference scores ``rows`` before the first step; ``adapter_off``: it is the model under its adapter.
+
+    By default it does where that saves memory (a second model) or time (rows that come more than once).
+    """
+    if settings.precompute_reference is not None:
+        return settings.precompute_reference
+    # Rows to validate on are scored as they come, so the reference is kept for them.
+    if settings.trl.get("sync_ref_model") or settings.validates is not None:
+        return False
+    step = settings.batch_size * settings.gradient_accumulation * int(os.environ.get("WORLD_SIZE", "1"))
+    taken = settings.epochs * rows if settings.max_steps is None else settings.max_steps * step
+    return not adapter_off or taken > rows
 
 
 def preference_batch(

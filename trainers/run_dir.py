@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from safetensors import SafetensorError
 
-from agentmill.schemas.config import differences
+from agentmill.schemas.config import Config, differences
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
@@ -32,18 +32,21 @@ from agentmill.trainers.command import TrainSettings, prepare_environment, say
 from agentmill.trainers.hub_models import remove_revisions
 from agentmill.trainers.launch import sharding
 from agentmill.trainers.model_io import load_errors, load_tokenizer
-from agentmill.trainers.trl_config import check_trl_fields
+from agentmill.trainers.requirements import check_requirements
 from agentmill.trainers.validation import ValidationSource, choose_validation, open_validation_table
 
 NOT_IDENTITY = {
     *("rows", "validation_rows", "model", "reference", "output", "recipe"),
-    *("max_dropped", "save_steps", "resume", "log_steps", "report_to", "trust_remote_code"),
+    *("max_dropped", "save_steps", "resume", "log_steps", "report_to", "trust_remote_code", "estimate"),
     "launch",  # it counts by the processes that it comes to
+    # Of a row that comes again it changes the last digits only.
+    "precompute_reference",
 }
 """Settings that do not change what comes out; rows and models count by what is in them."""
 
-LATER_SETTINGS = ("trl", "stop_when", "share_prefixes", "validation")
-"""Trainings from before there were these have no entry for them, and stay the same training without."""
+LATER = {"trl", "stop_when", "share_prefixes", "validation", "optimizer", "weights", "attention", "liger"}
+LATER_OF_LORA = {"dora", "rslora", "modules_to_save", "quantize"}
+"""Settings that came later: trainings from before have no entry for them, and stay the same training without."""
 
 TOKEN_SETTINGS = ("chat_template", "control_tokens", "long_rows", "margin", "share_prefixes")
 """Settings that decide which tokens a row becomes, with ``max_length``."""
@@ -87,16 +90,14 @@ def set_up_training(
     prepare_environment()
     for logger in settings.report_to:
         require(logger)
-    if settings.trl:
-        check_trl_fields(trainer, settings.trl)
+    check_requirements(trainer, settings)
 
     validated_on = open_validation_table(settings, table)
     if validated_on is not None and validated_on is not table:
         revisions["validation_digest"] = validated_on.digest
-    left_out = NOT_IDENTITY | {name for name in LATER_SETTINGS if not getattr(settings, name, None)}
     identity: JsonObject = {
         "trainer": trainer,
-        "settings": settings.model_dump(exclude=left_out)
+        "settings": settings.model_dump(exclude=_not_identity(settings))
         | {"chat_template": template_identity(settings.chat_template)},
         "rows_digest": table.digest,
         "base_revision": model_revision(base),
@@ -124,6 +125,18 @@ def set_up_training(
         if validation.shared_tasks:
             say(f"warning: {validation.shared_tasks} tasks of the validation rows have rows that are trained on")
     return TrainingSetup(table, base, work, tokenizer, max_length, validation, adapter)
+
+
+def _not_identity(settings: TrainSettings) -> dict[str, Any]:
+    """What is left out of the identity of a training: ``NOT_IDENTITY``, and later settings that are not changed."""
+    left_out: dict[str, Any] = dict.fromkeys(NOT_IDENTITY | _unchanged(settings, LATER), True)
+    return left_out | ({"lora": _unchanged(settings.lora, LATER_OF_LORA)} if settings.lora else {})
+
+
+def _unchanged(config: Config, names: set[str]) -> set[str]:
+    """Those of ``names`` that ``config`` has with their default."""
+    fields = type(config).model_fields
+    return {name for name in names & set(fields) if getattr(config, name) == fields[name].default}
 
 
 MARK = "complete"

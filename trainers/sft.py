@@ -36,6 +36,7 @@ from agentmill.trainers.prefix_sharing import (
     tree_mask,
     with_structure,
 )
+from agentmill.trainers.requirements import FLASH
 from agentmill.trainers.run_dir import TrainingSetup, set_up_training
 from agentmill.trainers.sampled_tokens import encode_row
 from agentmill.trainers.tokenization import IGNORED, Encoded, RowError
@@ -110,10 +111,15 @@ def packed(batch: Mapping[str, list[list[int]]], rows: Dataset) -> dict[str, lis
 
 
 class SftCollator:
-    """Pads sequences on the right to the longest of the batch, and further to a ``multiple`` of tokens."""
+    """Pads sequences on the right to the longest of the batch, and further to a ``multiple`` of tokens.
 
-    def __init__(self, pad_token_id: int, packed: bool = False, trees: bool = False, multiple: int = 1) -> None:
-        self.multiple = multiple
+    ``flat``: puts them one after the other in one row.
+    """
+
+    def __init__(
+        self, pad_token_id: int, packed: bool = False, trees: bool = False, flat: bool = False, multiple: int = 1
+    ) -> None:
+        self.flat, self.multiple = flat, multiple
         self.padding: dict[str, float] = {"input_ids": pad_token_id, "labels": IGNORED, "weights": 0.0}
         if trees:
             self.padding |= dict.fromkeys(("position_ids", "parents", "ends", "copies"), 0)
@@ -123,6 +129,8 @@ class SftCollator:
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Tensors of shape (rows, longest): ``input_ids``, ``attention_mask``, ``labels``, ``weights`` …"""
+        if self.flat:
+            rows = [{name: np.concatenate([row[name] for row in rows]) for name in self.padding}]
         batch = {name: pad([row[name] for row in rows], value) for name, value in self.padding.items()}
         batch["attention_mask"] = attention_mask([row["input_ids"] for row in rows])
         more = -batch["input_ids"].shape[1] % self.multiple
@@ -143,8 +151,10 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
     counted: ClassVar[tuple[str, ...]] = ("right",)
     divides_sequences: ClassVar[bool] = True
 
-    def __init__(self, *args: Any, packing: bool, tree_length: int | None = None, **kwargs: Any) -> None:
-        """``tree_length`` is the most tokens of a tree, where examples are trees."""
+    def __init__(
+        self, *args: Any, packing: bool, flat: bool = False, tree_length: int | None = None, **kwargs: Any
+    ) -> None:
+        """``flat``: packs are in batches of one row; ``tree_length``: examples are trees of at most so many tokens."""
         super().__init__(*args, **kwargs)
         self._packing, self._trees = packing, tree_length is not None
         # Under FSDP the other processes may have no weights yet.
@@ -152,7 +162,9 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
             if tree_length is not None:
                 check_prefixes_can_be_shared(self.model, tree_length)
             elif packing:
-                check_rows_stay_apart(self.model)
+                # Kernels that take flat batches compute in bf16 only, in which accelerate runs the model later.
+                with torch.autocast(self.args.device.type, torch.bfloat16, enabled=flat and bool(self.args.bf16)):
+                    check_rows_stay_apart(self.model, flat)
 
     def _get_num_items_in_batch(self, batch_samples: list[dict[str, torch.Tensor]], device: torch.device) -> Any:
         """The tokens with loss of a step; one that several sequences share counts for each of them."""
@@ -215,6 +227,8 @@ def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) 
     # Rows to validate on are alone in their packs, so that processes can share few of them.
     alone = [[row] for row in range(len(rows.validation.lengths))] if rows.validation and packs is not None else None
     trees = settings.share_prefixes
+    # With these kernels transformers tells rows apart by their positions in a batch of one row only.
+    flat = settings.packing and settings.attention in FLASH
     examples = sequence_examples(rows, packs, trees)
     return Method(
         trainer=MaskedSFTTrainer,
@@ -224,10 +238,14 @@ def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) 
         examples=examples.dataset,
         lengths=examples.lengths,
         validation=sequence_examples(rows.validation, alone, trees) if rows.validation else None,
-        collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing, trees, pieces_of_sequence()),
+        collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing, trees, flat, pieces_of_sequence()),
         measured=("accuracy",),
         packs=packs,
-        trainer_arguments={"packing": settings.packing, "tree_length": setup.max_length if trees else None},
+        trainer_arguments={
+            "packing": settings.packing,
+            "flat": flat,
+            "tree_length": setup.max_length if trees else None,
+        },
     )
 
 

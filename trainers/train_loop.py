@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import platform
-import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from transformers import PrinterCallback, TrainingArguments
@@ -20,13 +20,16 @@ from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import row_order
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
+from agentmill.trainers.estimate import BeforeFirstStep
 from agentmill.trainers.hub_models import revisions_of
 from agentmill.trainers.launch import check_attention, check_environment, context_parallel_size
 from agentmill.trainers.model_card import TrainingRecord, summarize, versions, write_record
 from agentmill.trainers.model_io import (
     Task,
+    attention_of,
     check_lora_targets,
     every_process_loads,
+    is_tied,
     load_merged,
     load_model,
     load_weights,
@@ -35,8 +38,11 @@ from agentmill.trainers.model_io import (
     save_whole,
 )
 from agentmill.trainers.observers import early_stops, observers, sampling, set_validation, validation_record
+from agentmill.trainers.peak_memory import peak_bytes
+from agentmill.trainers.reference_scores import ReferenceScores, needs_no_copy, open_scores
+from agentmill.trainers.requirements import precision_of
 from agentmill.trainers.run_dir import TrainingSetup, space_errors
-from agentmill.trainers.trl_config import trl_errors
+from agentmill.trainers.trl_config import check_optimizer, trl_errors
 
 POINT = ("step", "loss", "learning_rate", "grad_norm", "tokens", "loss_tokens", "padding", "seconds")
 """What is kept of every point of the loss curve, with what the trainer measures."""
@@ -74,7 +80,8 @@ class Method:
     ``trainer`` is our subclass of TRL's, which also gets ``trainer_arguments``; ``config`` is TRL's configuration for
     it, which also gets ``options``. ``lengths`` are those of the ``examples``, in tokens; ``measured`` are
     the values in a point of the loss curve with ``POINT``; ``packs`` are the sequences of each, if they are packs;
-    ``reference`` is a model to be kept besides the trained one; ``task`` is what the model is for. ``validation`` are
+    ``reference`` is a model to be kept besides the trained one; ``scored`` are the names of the values of the reference
+    that are made once, of rows and of places in their order; ``task`` is what the model is for. ``validation`` are
     examples that are not trained on.
     """
 
@@ -88,6 +95,7 @@ class Method:
     validation: Examples | None = None
     packs: list[list[int]] | None = None
     reference: ModelFiles | None = None
+    scored: tuple[Sequence[str], Sequence[str]] | None = None
     trainer_arguments: dict[str, Any] = field(default_factory=dict)
     task: Task = "CAUSAL_LM"
 
@@ -102,7 +110,7 @@ def train_model(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRow
 def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, method: Method) -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    precision = choose_precision(settings.precision)
+    precision = precision_of(settings)
     check_environment(precision, method.trainer.divides_sequences and not settings.needs_whole_sequences)
     with trl_errors(settings.trl):
         arguments = trl_arguments(settings, setup, method, precision)
@@ -117,13 +125,26 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     torch.manual_seed(settings.seed)
     model = load_start(setup, settings, precision, method.task)
     check_attention(model.config)
-    # TRL divides a reference as each process has it, and does not send it from the first.
-    with every_process_loads():
-        reference = load_reference(method.reference, settings, precision) if method.reference else None
+    check_optimizer(arguments, model)
+    order = example_order(settings, method, arguments)
+    scores = None
+    if method.scored is not None:
+        group = settings.batch_size * data_processes(arguments)
+        scores = open_scores(settings, setup, precision, method.scored, order, group)
+    reference = None
+    if method.reference and not (scores and needs_no_copy(scores, setup, bool(checkpoint))):
+        # TRL divides a reference as each process has it, and does not send it from the first.
+        with every_process_loads():
+            reference = load_reference(method.reference, settings, precision)
     with trl_errors(settings.trl):
-        trainer = make_trainer(settings, setup, method, arguments, (model, reference))
+        trainer = make_trainer(settings, setup, method, arguments, (model, reference), order, scores)
     # TRL has put the adapter on by now, so what learns is known.
     parameters = count_parameters(trainer.model)
+    # Where processes share sequences, no batch can be tried by itself.
+    estimated = settings.estimate and context_parallel_size() == 1
+    first_step = BeforeFirstStep(trainer, parameters, setup.work.folder, estimated)
+    # Before the others: progress counts from the first step.
+    trainer.callback_handler.callbacks.insert(0, first_step)
     setup.work.require_space(needed_bytes(settings, **parameters))
     guards = early_stops(settings)
     for callback in [*guards, *sampling(settings, setup, rows)]:
@@ -138,12 +159,19 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
         # A limit that the last step reaches ends nothing.
         reasons = [guard.reason for guard in guards if guard.reason is not None]
         stopped = reasons[0] if reasons and trainer.state.global_step < arguments.max_steps else None
-        facts = {"precision": precision, "packs": method.packs and len(method.packs), **parameters, **summarize(curve)}
+        facts = {
+            "precision": precision,
+            "attention": attention_of(model),
+            "packs": method.packs and len(method.packs),
+            **parameters,
+            **summarize(curve),
+        }
         facts |= {"steps": trainer.state.global_step, "stopped": stopped}
         facts["validation"] = validation_record(setup, rows, trainer.state, arguments)
+        facts["estimate"] = first_step.compared() if stopped is None else {}
         record = make_record(settings, setup, rows, arguments, facts)
-        order = example_order(settings, method, arguments)[: record.steps * record.rows_per_step]
-        rows.write_seen(setup.work.model, method.packs, order, record.rows_per_step)
+        made = order[: record.steps * record.rows_per_step]
+        rows.write_seen(setup.work.model, method.packs, made, record.rows_per_step)
         write_record(setup.work.model, record, setup.table.manifest)
         setup.work.publish()
     trainer.accelerator.wait_for_everyone()
@@ -153,7 +181,7 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
 def load_start(setup: TrainingSetup, settings: TrainSettings, precision: str, task: Task) -> Any:
     """The model to train, with the adapter that is trained on. Raises ``UserError`` for layers it does not have."""
     lora = settings.lora
-    model = load_model(setup.base, lora, precision, task, settings.trust_remote_code)
+    model = load_model(setup.base, settings, precision, task)
     if setup.adapter is None or lora is None:
         check_lora_targets(model, lora)
         return model
@@ -164,30 +192,43 @@ def load_start(setup: TrainingSetup, settings: TrainSettings, precision: str, ta
 def load_reference(files: ModelFiles, settings: TrainSettings, precision: str) -> Any:
     """A reference that is not within the trained model; an adapter is added to its weights."""
     if files.adapter is None:
-        return load_model(files.base, settings.lora, precision, trusted=settings.trust_remote_code)
-    return load_merged(files.base, files.adapter, "CAUSAL_LM", settings.trust_remote_code)
+        return load_model(files.base, settings, precision)
+    whole = load_model(files.base, settings.model_copy(update={"lora": None}), precision)
+    return load_adapter(whole, files.adapter, dropout=0.0).merge_and_unload()
 
 
 def make_trainer(
-    settings: TrainSettings, setup: TrainingSetup, method: Method, arguments: TrainingArguments, models: tuple[Any, Any]
+    settings: TrainSettings,
+    setup: TrainingSetup,
+    method: Method,
+    arguments: TrainingArguments,
+    models: tuple[Any, Any],
+    order: list[int],
+    scores: ReferenceScores | None = None,
 ) -> BaseTrainer:
-    """TRL's trainer over the examples, in the order of the whole training; ``models`` are the model and a reference."""
+    """TRL's trainer over the examples in this ``order``; ``models`` are the model and a reference.
+
+    ``scores`` are those of the reference, where it runs before the first step only.
+    """
     model, reference = models
     validation = method.validation
     trainer = method.trainer(
         model=model,
         args=arguments,
-        train_dataset=method.examples.select(example_order(settings, method, arguments)),
+        train_dataset=method.examples.select(order),
         eval_dataset=validation.dataset if validation is not None else None,
         validation_lengths=validation.lengths if validation is not None else (),
         processing_class=setup.tokenizer,
         data_collator=method.collator,
         # TRL makes a new adapter of it; one that is trained on is there already.
-        peft_config=lora_config(settings.lora, method.task) if setup.adapter is None else None,
+        peft_config=lora_config(settings.lora, method.task, is_tied(model)) if setup.adapter is None else None,
         callbacks=observers(settings, setup, arguments),
         **({"ref_model": reference} if reference is not None else {}),
+        **({"scores": scores, "kept": method.reference is None} if scores is not None else {}),
         **method.trainer_arguments,
     )
+    group = settings.batch_size * data_processes(arguments)
+    trainer.batch_lengths = np.take(method.lengths, order).reshape(-1, group).max(1)
     # transformers adds it where tqdm is disabled, and prints each point of the curve.
     trainer.remove_callback(PrinterCallback)
     return trainer
@@ -231,7 +272,7 @@ def make_record(
         trees=found.trees,
         tokens_from={"stored": found.stored, "text": found.conversations - found.stored},
         rows_per_step=rows_per_step(settings, data_processes(arguments)),
-        peak_memory_gib=peak_memory_gib(),
+        peak_memory_gib=peak_bytes() / 2**30,
         device=device_name(),
         processes=arguments.world_size,
         versions=versions(),
@@ -246,6 +287,7 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
         per_device_train_batch_size=settings.batch_size,
         gradient_accumulation_steps=settings.gradient_accumulation,
         learning_rate=settings.learning_rate,
+        optim=settings.optimizer,
         # The plain constant schedule of transformers ignores the warm-up.
         lr_scheduler_type=settings.scheduler if settings.scheduler != "constant" else "constant_with_warmup",
         weight_decay=settings.weight_decay,
@@ -299,41 +341,27 @@ def write_model(setup: TrainingSetup, settings: TrainSettings, task: Task) -> No
 
 def count_parameters(model: Any) -> dict[str, int]:
     """The numbers of the model's parameters and of those that learn."""
-    # ZeRO stage 3 leaves a parameter empty and keeps its size aside.
-    sizes = [(getattr(each, "ds_numel", each.numel()), each.requires_grad) for each in model.parameters()]
-    return {
-        "parameters": sum(size for size, _ in sizes),
-        "trained_parameters": sum(size for size, learns in sizes if learns),
-    }
+    if hasattr(model, "get_nb_trainable_parameters"):
+        # PEFT knows how many weights are in a byte of a quantized model.
+        trained, total = model.get_nb_trainable_parameters()
+    else:
+        # ZeRO stage 3 leaves a parameter empty and keeps its size aside.
+        sizes = [(getattr(each, "ds_numel", each.numel()), each.requires_grad) for each in model.parameters()]
+        trained, total = sum(size for size, learns in sizes if learns), sum(size for size, _ in sizes)
+    return {"parameters": total, "trained_parameters": trained}
 
 
 def needed_bytes(settings: TrainSettings, parameters: int, trained_parameters: int) -> int:
-    """Disk that a training takes: checkpoints (weights and two moments in fp32), what TRL saves, the model."""
+    """Disk that a training takes: checkpoints (weights and at most two moments), what TRL saves, the model."""
+    # Adafactor and 8-bit optimizers keep less than two moments.
+    size = 2 if settings.weights == "bf16" else 4
     # One more is being written while the two last, and with `keep: best` the best one, are kept.
     kept = 4 if settings.validates is not None and settings.validates.keep == "best" else 3
-    checkpoints = kept * 12 * trained_parameters if settings.save_steps else 0
+    checkpoints = kept * 3 * size * trained_parameters if settings.save_steps else 0
     merged = settings.lora is None or settings.lora.merge
-    return checkpoints + 4 * trained_parameters + (4 * parameters if merged else 0)
-
-
-def choose_precision(wanted: str) -> str:
-    """``bf16`` or ``fp32``: as wanted, or what the processor is made for (emulated bf16 is four times slower)."""
-    if wanted != "auto":
-        return wanted
-    if torch.cuda.is_available():
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    has = torch.cpu.get_capabilities()
-    return "bf16" if has.get("avx512_bf16") or has.get("amx_bf16") else "fp32"
+    return checkpoints + size * trained_parameters + (4 * parameters if merged else 0)
 
 
 def device_name() -> str:
     """The GPU, or the kind of processor."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()} CPU"
-
-
-def peak_memory_gib() -> float:
-    """The most memory this process held: of the GPU, where there is one."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 2**30
-    # Linux counts it in KiB.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -1,22 +1,19 @@
-"""Fields of TRL's configuration that are given by their own names, checked against the installed TRL.
-
-``python -m agentmill.trainers.trl_config TRAINER FIELDS`` checks a JSON object. Exit codes: 0 right, 2 a mistake.
-"""
+"""Fields of TRL's configuration that are given by their own names, checked against the installed TRL."""
 
 from __future__ import annotations
 
-import sys
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from enum import Enum
 from importlib.metadata import version
+from typing import Any
 
-import msgspec
 from pydantic import JsonValue, TypeAdapter, ValidationError
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
+from transformers.training_args import OptimizerNames
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.kto_config import KTOConfig
 from trl.trainer.reward_config import RewardConfig
@@ -24,7 +21,7 @@ from trl.trainer.sft_config import SFTConfig
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-from agentmill.trainers.command import exit_code_of
+from agentmill.schemas.training import SET_BY
 
 CONFIGS: Mapping[str, type[TrainingArguments]] = {
     "sft": SFTConfig,
@@ -33,12 +30,6 @@ CONFIGS: Mapping[str, type[TrainingArguments]] = {
     "reward": RewardConfig,
 }
 """TRL's configuration of each trainer."""
-
-
-def main(argv: Sequence[str]) -> int:
-    """Check the fields in ``argv`` and return the exit code. So a recipe asks for it before its first step."""
-    trainer, given = argv
-    return exit_code_of(lambda: check_trl_fields(trainer, msgspec.json.decode(given)), "interrupted")
 
 
 def check_trl_fields(trainer: str, given: Mapping[str, JsonValue]) -> None:
@@ -56,13 +47,15 @@ def check_trl_fields(trainer: str, given: Mapping[str, JsonValue]) -> None:
 
 
 def _check_value(name: str, hint: object, value: JsonValue) -> None:
+    # Settings of ours that are choices of TRL's are checked here too.
+    shown = SET_BY.get(name, f"trl.{name}")
     # A choice is declared as `Choices | str`, which any text would satisfy.
     enums = [each for each in typing.get_args(hint) if isinstance(each, type) and issubclass(each, Enum)]
     choices = [member.value for enum in enums for member in enum]
     if choices:
         if value not in choices:
             raise UserError(
-                f"trl.{name}: expected one of {', '.join(map(str, choices))}, got {value!r}."
+                f"{shown}: expected one of {', '.join(map(str, choices))}, got {value!r}."
                 f"{near_match(str(value), map(str, choices))}",
                 ErrorCode.INVALID_VALUE,
             )
@@ -72,7 +65,7 @@ def _check_value(name: str, hint: object, value: JsonValue) -> None:
         checker: TypeAdapter[object] = TypeAdapter(hint)  # type: ignore[arg-type]  # any annotation will do
         checker.validate_python(value, strict=True)
     except ValidationError as error:
-        raise UserError(f"trl.{name}: expected {_type_name(hint)}, got {value!r}", ErrorCode.INVALID_VALUE) from error
+        raise UserError(f"{shown}: expected {_type_name(hint)}, got {value!r}", ErrorCode.INVALID_VALUE) from error
 
 
 def _type_name(hint: object) -> str:
@@ -93,5 +86,12 @@ def trl_errors(given: Mapping[str, JsonValue]) -> Iterator[None]:
         raise UserError(f"trl: {' '.join(str(error).split())[:300]}", ErrorCode.TRL_REFUSES) from error
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def check_optimizer(arguments: TrainingArguments, model: Any) -> None:
+    """Raises ``UserError`` where the optimizer needs a package, or a field in ``trl``, that is not there."""
+    try:
+        Trainer.get_optimizer_cls_and_kwargs(arguments, model)
+    except (ValueError, TypeError, NotImplementedError, ImportError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(
+            f"optimizer: {OptimizerNames(arguments.optim).value}: {reason}", ErrorCode.TRL_REFUSES
+        ) from error

@@ -132,14 +132,15 @@ class Training(TaskStep, TrainConfig):
         report = _read(site.record, Report)
         return StepResult(counts=report.counts, reasons=report.reasons, seconds=report.seconds, notes=report.notes)
 
-    def check_trl(self) -> None:
-        """Raises ``UserError`` for fields in ``trl`` that the installed TRL does not know, or of another type.
+    def check_machine(self) -> None:
+        """Raises ``UserError`` for settings that the installed packages or this machine cannot follow.
 
         It asks in a process of its own, since importing TRL takes seconds and much memory.
         """
         # Where TRL is missing, the need for the extra says so.
         if find_spec("trl") is not None:
-            run_module("agentmill.trainers.trl_config", [self.trainer, msgspec.json.encode(self.trl).decode()])
+            settings = msgspec.json.encode(self.machine_settings).decode()
+            run_module("agentmill.trainers.requirements", [self.trainer, settings])
 
     def check_launch(self) -> None:
         """Raises ``UserError`` for an accelerate configuration that cannot be used for this training."""

@@ -32,6 +32,7 @@ class KnownModels:
         self._will_be_trained: set[str] = set()
         self._versions_named = set(re.findall(r"@([a-z]+(?:-[0-9]+)?)", msgspec.json.encode(recipe.steps).decode()))
         self._adapters: set[str] = set()
+        self._not_served: dict[str, str] = {}
         self._rounds: dict[str, list[str]] = {}
         self.untrainable: dict[str, UserError] = {}
         """What is wrong with trainings of models that cannot be trained: they may be left out."""
@@ -72,8 +73,19 @@ class KnownModels:
                 after[name][route] = known[LAST]
 
     def named(self, reference: str, where: str) -> ModelConfig:
-        """The model that ``reference`` names, with the adapters that are served with it."""
-        return self._beside_adapters(self.declared_or_trained(reference, where))
+        """The model that ``reference`` names, with the adapters that are served with it.
+
+        Raises ``UserError`` for an adapter of a kind that vLLM does not serve.
+        """
+        config = self.declared_or_trained(reference, where)
+        kinds = self._not_served.get(config.adapter or "")
+        if kinds:
+            raise UserError(
+                f"{where}: {reference!r} is an adapter with {kinds}, which vLLM does not serve beside its model\n"
+                f"set lora.merge: true in the step {config.adapter!r}, or train it without {kinds}",
+                ErrorCode.MODEL_OF_WRONG_KIND,
+            )
+        return self._beside_adapters(config)
 
     def declared_or_trained(self, reference: str, where: str) -> ModelConfig:
         """The model that ``NAME``, ``NAME@base``, ``NAME@last`` or, after a fork, ``NAME@ROUTE`` refers to.
@@ -117,7 +129,10 @@ class KnownModels:
         if training.keeps_adapter:
             learned = serving(learned, {**learned.server.lora, step.name: str(step.folder)}, step.name)
         if not scores:
-            self._adapters |= {step.name} if training.keeps_adapter else set()
+            if training.keeps_adapter and training.lora and training.lora.not_served:
+                self._not_served[step.name] = " and ".join(training.lora.not_served)
+            elif training.keeps_adapter:
+                self._adapters.add(step.name)
             self._note_newest(step, training, learned)
         self._versions[name] = {BASE: learned}
 

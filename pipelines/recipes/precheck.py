@@ -171,8 +171,9 @@ def needs_of_training(name: str, training: Training, model: ModelConfig, trained
     if "launch" in training.model_fields_set:
         yield Need(("launch of", name), "recipe", training.check_launch)
         yield Need(("processes of", name), "machine", training.check_processes)
-    if training.trl:
-        yield Need(("fields of TRL", training.trainer, ", ".join(training.trl), name), "machine", training.check_trl)
+    if training.machine_settings:
+        given = ", ".join([*training.machine_settings, *training.trl])
+        yield Need(("settings", training.trainer, given, name), "machine", training.check_machine)
     adapter = model.adapter_path
     if adapter is not None and not awaits_download(adapter):
         check = partial(check_adapter_settings, training, adapter, trained.get(adapter))

@@ -116,7 +116,10 @@ def served_length(folder: Path) -> int:
 
 
 def _lora_rank(folder: Path) -> int:
-    """The rank of an adapter, raised to the next that vLLM takes."""
+    """The rank of an adapter, raised to the next that vLLM takes.
+
+    Raises ``UserError`` for a damaged adapter, or one of a kind that vLLM does not serve.
+    """
     config = folder / "adapter_config.json"
     if not config.is_file():
         raise UserError(
@@ -124,9 +127,19 @@ def _lora_rank(folder: Path) -> int:
             ErrorCode.NOT_AN_ADAPTER,
         )
     try:
-        rank = int(json.loads(config.read_text(encoding="utf-8"))["r"])
+        known = json.loads(config.read_text(encoding="utf-8"))
+        rank = int(known["r"])
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{config} does not tell the rank `r` of the adapter; is it whole?", ErrorCode.DAMAGED_FILE
         ) from error
+    # vLLM serves the head of a scoring model with an adapter, and no other layer.
+    layers = set(known.get("modules_to_save") or ()) - {"classifier", "score"}
+    refused = [*(["use_dora"] if known.get("use_dora") else ()), *(["modules_to_save"] if layers else ())]
+    if refused:
+        raise UserError(
+            f"the adapter {folder} has {refused[0]}, which vLLM does not serve beside a model; make it a model:"
+            f" agentmill merge {folder} --out {folder}-merged",
+            ErrorCode.MODEL_OF_WRONG_KIND,
+        )
     return next((size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank), rank)

@@ -24,6 +24,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.memory import machine_bytes
 from agentmill.synthesis.sandbox.backend import watch
 from agentmill.synthesis.sandbox.limits import MIB, Limits, SandboxFull
 
@@ -283,29 +284,6 @@ def total_from(memory: str | None, processes: str | None) -> int:
             ErrorCode.VALUE_MALFORMED,
         )
     return total // max(share, 1)
-
-
-def machine_bytes(groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> int:
-    """Physical memory, or the least limit of the control groups that this process is in."""
-    limits = [_PAGE_BYTES * os.sysconf("SC_PHYS_PAGES")]
-    with contextlib.suppress(OSError):
-        for line in groups.read_text().splitlines():
-            number, names, path = line.split(":", 2)
-            if number != "0" and "memory" not in names.split(","):
-                continue
-            top, name = (mounted, "memory.max") if number == "0" else (mounted / "memory", "memory.limit_in_bytes")
-            inner = top / path.lstrip("/")
-            for folder in (inner, *inner.parents):
-                if folder.is_relative_to(top):
-                    limits += _limit_in(folder / name)
-    return min(limits)
-
-
-def _limit_in(file: Path) -> list[int]:
-    with contextlib.suppress(OSError):
-        text = file.read_text().strip()
-        return [int(text)] if text.isdigit() else []
-    return []
 
 
 def _address_space(pid: int) -> int:

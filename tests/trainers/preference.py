@@ -48,8 +48,8 @@ def loaded(
 def trainer_of(settings: PreferenceSettings, start: TrainingSetup, method: Method) -> Any:
     """A trainer in fp32 whose model is already some way from its reference."""
     arguments = trl_arguments(settings, start, method, "fp32")
-    model = load_model(start.base, settings.lora, "fp32")
-    reference = load_model(start.base, settings.lora, "fp32") if method.reference else None
+    model = load_model(start.base, settings, "fp32")
+    reference = load_model(start.base, settings, "fp32") if method.reference else None
     trainer: Any = make_trainer(settings, start, method, arguments, (model, reference))
     move(trainer.model)
     return trainer

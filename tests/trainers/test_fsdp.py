@@ -125,6 +125,7 @@ def test_two_processes_judge_as_one_does(name: str, shared: Path, tmp_path: Path
     assert train(["--config", str(shared / f"{name}.yaml"), "batch_size=4", f"output={alone}"]) == 0
     records = [json.loads((each / "training.json").read_bytes()) for each in (shared / name / "tuned", alone)]
     assert [record["processes"] for record in records] == [2, 1]
+    assert records[0]["estimate"]["steps"] == 3
     for number in ("loss", "grad_norm", "tokens", "loss_tokens", key):
         both = [[point[number] for point in each["loss_curve"]] for each in records]
         assert both[0] == pytest.approx(both[1], rel=2e-2, abs=1e-4), number

@@ -13,7 +13,7 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 
-from agentmill.schemas.training import LoraConfig
+from agentmill.schemas.training import LoraConfig, TrainConfig
 from agentmill.trainers.command import SftSettings
 from agentmill.trainers.merge import main as merge_main
 from agentmill.trainers.model_io import kept_dtype, load_model, load_tokenizer, load_weights, save_whole
@@ -71,7 +71,7 @@ def test_a_model_with_code_of_its_own_is_refused_in_one_line(
     assert [(str(own) in line, *codes(line)) for line in said] == [(True, "may-run-code")] * 2
     for task in ("CAUSAL_LM", "SEQ_CLS"):
         with user_error("may-run-code"):
-            load_model(own, None, "fp32", task)
+            load_model(own, TrainConfig(), "fp32", task)
     assert not (tmp_path / "tuned").exists()
     assert not (tmp_path / "merged").exists()
 

@@ -27,6 +27,7 @@ from trl.trainer.reward_trainer import RewardTrainer
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
+from agentmill.schemas.training import TrainConfig
 from agentmill.trainers.adapters import ModelFiles
 from agentmill.trainers.base_trainer import skip_tokens_without_loss
 from agentmill.trainers.command import DpoSettings, KtoSettings, RewardSettings, SftSettings
@@ -81,8 +82,10 @@ def ours(name: str, folder: Path, model: Path) -> Any:
     setup = started(folder, model, WEIGHTED[name])
     settings, method = method_of(name, setup)
     arguments = trl_arguments(settings, setup, method, "fp32")
-    reference = load_model(method.reference.base, None, "fp32") if method.reference else None
-    return make_trainer(settings, setup, method, arguments, (load_model(model, None, "fp32", method.task), reference))
+    reference = load_model(method.reference.base, TrainConfig(), "fp32") if method.reference else None
+    return make_trainer(
+        settings, setup, method, arguments, (load_model(model, TrainConfig(), "fp32", method.task), reference)
+    )
 
 
 @pytest.mark.parametrize("name", WEIGHTED)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
+from agentmill.schemas.training import TrainConfig
 from agentmill.trainers.command import RewardSettings
 from agentmill.trainers.model_io import load_model
 from agentmill.trainers.monitors import Progress
@@ -37,7 +38,7 @@ def made(tmp_path: Path, model: Path, rows: list[Any], **given: Any) -> Any:
     loaded_rows, examples = loaded(start, settings, make, masked=False)
     method: Method = (pair_method if pairs else value_method)(settings, loaded_rows, start.tokenizer.pad_token_id)
     torch.manual_seed(3)
-    base = load_model(start.base, settings.lora, "fp32", method.task)
+    base = load_model(start.base, settings, "fp32", method.task)
     trainer = make_trainer(settings, start, method, trl_arguments(settings, start, method, "fp32"), (base, None))
     move(trainer.model)
     return trainer, examples, start
@@ -105,7 +106,7 @@ def test_it_is_the_loss_of_trl_on_the_same_rows(tmp_path: Path, model: Path) -> 
         for row, margin in zip(rows, (1.5, 1.0), strict=True)
     ]
     theirs = RewardTrainer(
-        model=load_model(model, None, "fp32", "SEQ_CLS"),
+        model=load_model(model, TrainConfig(), "fp32", "SEQ_CLS"),
         args=trainer.args,
         train_dataset=Dataset.from_list(plain_rows),
         processing_class=start.tokenizer,

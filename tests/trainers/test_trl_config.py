@@ -48,7 +48,7 @@ def record_of(folder: Path) -> dict[str, Any]:
 
 def test_a_field_reaches_trl_and_changes_the_result(config: Path, tmp_path: Path, arguments: list[Any]) -> None:
     assert main(["--config", str(config), f"output={tmp_path / 'plain'}"]) == 0
-    assert main(["--config", str(config), "trl={adam_beta2: 0.5, optim: adamw_torch}"]) == 0
+    assert main(["--config", str(config), "trl={adam_beta2: 0.5}", "optimizer=adamw_torch"]) == 0
     plain, given = arguments
     assert (plain.adam_beta2, given.adam_beta2, given.optim) == (0.999, 0.5, "adamw_torch")
     losses = [record_of(folder)["last_loss"] for folder in (tmp_path / "plain", tmp_path / "tuned")]
@@ -90,7 +90,7 @@ def test_mistakes_end_the_command_before_the_rows_are_read(
     [
         ("dpo", {"ld_alpha": "much"}, "invalid-value", ["trl.ld_alpha", "float | None", "much"]),
         ("dpo", {"use_weighting": 1}, "invalid-value", ["trl.use_weighting", "bool"]),
-        ("sft", {"optim": "adamw_torhc"}, "invalid-value", ["trl.optim", "Did you mean 'adamw_torch'?"]),
+        ("sft", {"optim": "adamw_torhc"}, "invalid-value", ["optimizer:", "Did you mean 'adamw_torch'?"]),
         ("sft", {"ld_alpha": 0.5}, "unknown-key", ["SFTConfig"]),
         ("kto", {"use_weighting": True}, "unknown-key", ["KTOConfig"]),
         ("reward", {"f_divergence_type": "js_divergence"}, "unknown-key", ["RewardConfig"]),
@@ -109,7 +109,7 @@ def test_a_field_is_checked_against_the_class_of_its_trainer(
         ("sft", {"adam_epsilon": 1, "neftune_noise_alpha": 5, "lr_scheduler_kwargs": {"num_cycles": 2}}),
         ("dpo", {"f_divergence_type": "js_divergence", "ld_alpha": 0.5, "optim_target_modules": ["q_proj"]}),
         ("kto", {"sync_ref_model": True, "tf32": None}),
-        ("reward", {"activation_offloading": True, "optim": "adafactor"}),
+        ("reward", {"activation_offloading": True, "optim_args": "decay_rate=-0.8"}),
     ],
 )
 def test_values_of_the_type_are_taken(trainer: str, given: dict[str, Any]) -> None:
@@ -126,6 +126,8 @@ def test_values_of_the_type_are_taken(trainer: str, given: dict[str, Any]) -> No
         ("dpo", "loss_type", "`loss_type`"),
         ("dpo", "disable_dropout", "`lora.dropout`"),
         ("kto", "bf16", "`precision`"),
+        ("sft", "optim", "`optimizer`"),
+        ("sft", "use_liger_kernel", "`liger`"),
         ("reward", "center_rewards_coefficient", "`center_rewards_coefficient`"),
         ("sft", "pad_to_multiple_of", "padded here"),
         ("kto", "eval_strategy", "`validation`"),

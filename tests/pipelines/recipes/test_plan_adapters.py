@@ -111,6 +111,21 @@ def test_mistakes(tmp_path: Path, steps: list[dict[str, Any]], message: tuple[st
         )
 
 
+@pytest.mark.parametrize("lora", [{"dora": True}, {"modules_to_save": ["embed_tokens"]}])
+def test_an_adapter_that_vllm_does_not_serve_is_refused_where_a_later_step_asks_for_it(
+    tmp_path: Path, lora: dict[str, Any]
+) -> None:
+    scout = {**SCOUT, "lora": {**SCOUT["lora"], **lora}}
+    steps = steps_of(tmp_path, scout, WORKER, {**SAMPLE, "policy": "worker", "as": "seen"})
+    (seen_by,) = steps["seen"].models.values()
+    assert list(seen_by.server.lora) == ["worker"]
+    (kind,) = lora
+    with user_error("model-of-wrong-kind", "'scout'", kind, "set lora.merge: true"):
+        steps_of(tmp_path, scout, {**SAMPLE, "policy": "scout", "as": "seen"})
+    merged = {**scout, "lora": {**scout["lora"], "merge": True}}
+    assert steps_of(tmp_path, merged, {**SAMPLE, "policy": "scout", "as": "seen"})
+
+
 def test_a_recipe_trains_one_adapter_for_each_role_and_plays_them_all_on_one_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,6 +117,17 @@ def test_a_damaged_adapter_is_named(tmp_path: Path, text: str) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("known", "refused"),
+    [('"use_dora": true', "use_dora"), ('"modules_to_save": ["embed_tokens"]', "modules_to_save")],
+)
+def test_an_adapter_that_vllm_does_not_serve_is_refused(tmp_path: Path, known: str, refused: str) -> None:
+    folder = folder_with(tmp_path, adapter_config__json=f'{{"r": 4, {known}}}')
+    config = ServerConfig(lora={"polite": str(folder)}, tool_call_parser="hermes")
+    with user_error("model-of-wrong-kind", refused, "agentmill merge"):
+        vllm_command.vllm_command(folder, "name", config, 2345)
+
+
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
     with user_error("model-missing", "/no/such"):
         model_folder("/no/such")

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from agentmill.schemas.memory import machine_bytes
 from agentmill.schemas.records.trajectory import ApiAction
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.environments.interpreter.environment import InterpreterEnvironment
 from agentmill.synthesis.environments.interpreter.examples import LONGEST, WORDS
 from agentmill.synthesis.rollouts.step import carry_out
 from agentmill.synthesis.sandbox import Limits, Pool, SandboxFull, Session, backend
-from agentmill.synthesis.sandbox.memory import KEEPER_BYTES, Account, Budget, machine_bytes, total_from
+from agentmill.synthesis.sandbox.memory import KEEPER_BYTES, Account, Budget, total_from
 from tests.errors import user_error
 
 MIB = 2**20

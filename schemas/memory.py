@@ -1,0 +1,30 @@
+"""How much memory there is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def machine_bytes(groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> int:
+    """Physical memory, or the least limit of the control groups that this process is in."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with contextlib.suppress(OSError):
+        for line in groups.read_text().splitlines():
+            number, names, path = line.split(":", 2)
+            if number != "0" and "memory" not in names.split(","):
+                continue
+            top, name = (mounted, "memory.max") if number == "0" else (mounted / "memory", "memory.limit_in_bytes")
+            inner = top / path.lstrip("/")
+            for folder in (inner, *inner.parents):
+                if folder.is_relative_to(top):
+                    limits += _limit_in(folder / name)
+    return min(limits)
+
+
+def _limit_in(file: Path) -> list[int]:
+    with contextlib.suppress(OSError):
+        text = file.read_text().strip()
+        return [int(text)] if text.isdigit() else []
+    return []

@@ -1,0 +1,140 @@
+"""What a training says beforehand of its time and memory, and that measuring it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from agentmill.trainers import estimate
+from agentmill.trainers.dpo import main as dpo_main
+from agentmill.trainers.estimate import fit, optimizer_cost, plan_trial, predict
+from agentmill.trainers.model_card import estimate_sentence
+from agentmill.trainers.peak_memory import PeakMemory
+from agentmill.trainers.sft import main
+
+torch.set_num_threads(1)
+
+
+def test_the_time_of_a_batch_has_a_share_for_attention() -> None:
+    lengths = [100, 800, 4000]
+    quadratic = fit(lengths, [0.5 + 1e-3 * n + 2e-6 * n * n for n in lengths])
+    assert quadratic == pytest.approx([0.5, 1e-3, 2e-6])
+    assert predict(quadratic, np.array([2000])) == pytest.approx([0.5 + 2 + 8])
+    assert fit(lengths, [2e-3 * n for n in lengths]) == pytest.approx([0, 2e-3, 0])
+    assert fit([512], [1.0]) == pytest.approx([0, 1 / 512, 0])
+    # Longer batches that are faster for a token: nothing below 0, which short ones would be predicted to take.
+    assert (fit(lengths, [1.0, 1.5, 2.0]) >= 0).all()
+
+
+def test_a_trial_takes_a_small_share_of_the_training() -> None:
+    assert plan_trial(np.array([], np.int64)) == (0, [])
+    assert plan_trial(np.full(20, 100)) == (0, [19])
+    assert plan_trial(np.full(19, 100)) == (0, [])
+    lengths = np.tile([400, 100, 200], 200)
+    rounds, numbers = plan_trial(lengths)
+    assert (rounds, lengths[numbers].tolist()) == (3, [100, 200, 400])
+    assert (rounds + 1) * lengths[numbers].sum() <= estimate.SHARE * lengths.sum()
+
+
+def test_an_optimizer_is_timed_on_copies() -> None:
+    weight, bias = torch.nn.Parameter(torch.ones(300, 100)), torch.nn.Parameter(torch.ones(100))
+    adam = torch.optim.AdamW([{"params": [weight], "lr": 0.1}, {"params": [bias], "lr": 0.2}])
+    seconds, held = optimizer_cost(adam)
+    assert seconds > 0
+    assert held == pytest.approx(8 * 30_100, rel=1e-3)
+    assert (weight == 1).all()
+    assert not adam.state
+    assert optimizer_cost(torch.optim.SGD([weight], lr=0.1))[1] == 0
+    weight.grad = torch.ones_like(weight)
+    adam.step()
+    assert optimizer_cost(adam)[1] == 0, "after a stop the state is loaded, and measured with the rest"
+
+
+def test_the_peak_within_a_context_is_seen() -> None:
+    with PeakMemory() as memory:
+        held = torch.ones(1 << 26)
+        for _ in range(20):
+            held += 1
+    assert 0.9 * 2**28 < memory.bytes - memory.before < 1.3 * 2**28
+
+
+def test_the_card_says_how_good_the_estimate_was() -> None:
+    assert estimate_sentence({}) == ""
+    known = {"steps": 8, "estimated_seconds": 12.0, "seconds": 11.0, "estimated_memory_gib": 3.1, "memory_gib": 3.0}
+    said = estimate_sentence(known)
+    assert said == "Estimated before the first of 8 steps: 12 s and 3.1 GiB;\nit took 11 s and 3.0 GiB.\n"
+
+
+def weights(folder: Path) -> str:
+    return sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def curve(folder: Path) -> list[dict[str, Any]]:
+    points = json.loads((folder / "training.json").read_bytes())["loss_curve"]
+    return [{key: value for key, value in point.items() if key != "seconds"} for point in points]
+
+
+@pytest.mark.slow
+def test_a_training_is_the_same_with_an_estimate_and_without(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # With dropout, so that a difference in the random numbers would be seen.
+    options = ["lora={rank: 4, dropout: 0.1}", "gradient_accumulation=2", "max_steps=4"]
+    assert main(["--config", str(config), *options, f"output={tmp_path / 'short'}"]) == 0
+    assert "estimate:" not in capsys.readouterr().err, "a trial would take more of four steps than it may"
+    monkeypatch.setattr(estimate, "SHARE", 10.0)
+    for name in ("true", "false"):
+        assert main(["--config", str(config), *options, f"estimate={name}", f"output={tmp_path / name}"]) == 0
+        said = capsys.readouterr().err
+        assert bool(re.search(r"estimate: 4 steps of 8 × \d+ tokens on average, about \d:\d\d:\d\d \(±", said)) == (
+            name == "true"
+        )
+    assert weights(tmp_path / "true") == weights(tmp_path / "false") == weights(tmp_path / "short")
+    assert curve(tmp_path / "true") == curve(tmp_path / "false") == curve(tmp_path / "short")
+    found = json.loads((tmp_path / "true" / "training.json").read_bytes())["estimate"]
+    assert found["steps"] == 4
+    assert found["memory_gib"] * 0.8 < found["estimated_memory_gib"] < found["memory_gib"] * 1.25
+    assert found["estimated_seconds"] > 0
+    assert json.loads((tmp_path / "false" / "training.json").read_bytes())["estimate"] == {}
+    assert "Estimated before the first of 4 steps" in (tmp_path / "true" / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_what_the_reference_takes_is_counted(
+    dpo_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(estimate, "SHARE", 10.0)
+    for name, value in (("measured", "true"), ("plain", "false")):
+        assert dpo_main(["--config", str(dpo_config), f"estimate={value}", f"output={tmp_path / name}"]) == 0
+    said = capsys.readouterr().err
+    assert said.index("estimate: 8 steps of 4 ×") < said.index("reference: 4 batches scored")
+    assert weights(tmp_path / "measured") == weights(tmp_path / "plain")
+
+
+@pytest.mark.slow
+def test_too_little_memory_ends_the_training_before_its_first_step(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(estimate, "SHARE", 10.0)
+    monkeypatch.setattr(estimate, "memory_limit", lambda: 2.0**27)
+    assert main(["--config", str(config)]) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"the longest batch \(4 × \d+ tokens\) needs about \d\.\d GiB, more than the 0\.1 GiB", said)
+    assert "set batch_size=2 gradient_accumulation=2, or train a part of the weights (lora={rank: 16})" in said
+    assert "step 1 of" not in said
+    assert main(["--config", str(config), "estimate=false", "max_steps=1"]) == 0
+
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(estimate, "memory_limit", lambda: 2.0**40)
+    monkeypatch.setattr(estimate, "PeakMemory", full)
+    assert main(["--config", str(config), f"output={tmp_path / 'other'}"]) == 2
+    assert "needs more than the 1024.0 GiB that a process has" in capsys.readouterr().err
