@@ -58,7 +58,8 @@ def test_model(config: Path, model: Path, tmp_path: Path, capsys: pytest.Capture
     assert "unknown bundled model 'smollm2'" in refused(capsys, config, "model=bundled:smollm2")
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
-    assert "holds a LoRA adapter, no model" in refused(capsys, config, f"model={tmp_path / 'adapter'}")
+    kind = refused(capsys, config, f"model={tmp_path / 'adapter'}")
+    assert "is an adapter of the kind None; expected a LoRA adapter" in kind
 
     plain = Path(shutil.copytree(model, tmp_path / "plain"))
     (plain / "chat_template.jinja").unlink()

@@ -82,10 +82,9 @@ def ours(name: str, folder: Path, model: Path) -> Any:
     setup = started(folder, model, WEIGHTED[name])
     settings, method = method_of(name, setup)
     arguments = trl_arguments(settings, setup, method, "fp32")
-    reference = load_model(method.reference, TrainConfig(), "fp32") if method.reference else None
-    return make_trainer(
-        settings, setup, method, arguments, (load_model(model, TrainConfig(), "fp32", method.task), reference)
-    )
+    reference = load_model(method.reference.base, TrainConfig(), "fp32") if method.reference else None
+    models = (load_model(model, TrainConfig(), "fp32", method.task), reference)
+    return make_trainer(settings, setup, method, arguments, models, example_order(settings, method, arguments))
 
 
 @pytest.mark.parametrize("name", WEIGHTED)
