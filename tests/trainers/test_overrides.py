@@ -84,7 +84,7 @@ def ours(name: str, folder: Path, model: Path) -> Any:
     arguments = trl_arguments(settings, setup, method, "fp32")
     reference = load_model(method.reference.base, TrainConfig(), "fp32") if method.reference else None
     models = (load_model(model, TrainConfig(), "fp32", method.task), reference)
-    return make_trainer(settings, setup, method, arguments, models, example_order(settings, method, arguments))
+    return make_trainer(settings, setup, method, arguments, models)
 
 
 @pytest.mark.parametrize("name", WEIGHTED)
