@@ -137,7 +137,7 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
         with every_process_loads():
             reference = load_reference(method.reference, settings, precision)
     with trl_errors(settings.trl):
-        trainer = make_trainer(settings, setup, method, arguments, (model, reference), order, scores)
+        trainer = make_trainer(settings, setup, method, arguments, (model, reference), scores)
     # TRL has put the adapter on by now, so what learns is known.
     parameters = count_parameters(trainer.model)
     # Where processes share sequences, no batch can be tried by itself.
@@ -203,14 +203,14 @@ def make_trainer(
     method: Method,
     arguments: TrainingArguments,
     models: tuple[Any, Any],
-    order: list[int],
     scores: ReferenceScores | None = None,
 ) -> BaseTrainer:
-    """TRL's trainer over the examples in this ``order``; ``models`` are the model and a reference.
+    """TRL's trainer over the examples, in the order of the whole training; ``models`` are the model and a reference.
 
     ``scores`` are those of the reference, where it runs before the first step only.
     """
     model, reference = models
+    order = scores.order if scores is not None else example_order(settings, method, arguments)
     validation = method.validation
     trainer = method.trainer(
         model=model,

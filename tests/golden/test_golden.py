@@ -141,7 +141,8 @@ def test_a_training_sees_the_same_batches(name: str, tmp_path: Path, monkeypatch
     step = Trainer.training_step
 
     def digest_and_train(self: Trainer, model: Any, inputs: dict[str, Any], *rest: Any) -> Any:
-        for field, tensor in inputs.items():
+        # What the reference makes of the rows is computed, and differs in the last bits between processors.
+        for field, tensor in ((name, each) for name, each in inputs.items() if not name.startswith("ref_")):
             hashes[field].update(repr((tensor.dtype, tensor.tolist())).encode())
         return step(self, model, inputs, *rest)
 

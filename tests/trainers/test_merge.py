@@ -27,7 +27,8 @@ def test_it_is_what_the_training_would_have_merged(adapter: Path, config: Path, 
     merged, wanted = tmp_path / "merged", tmp_path / "wanted"
     assert main([str(adapter), "--out", str(merged)]) == 0
     assert sft_main(["--config", str(config), "lora={rank: 4, merge: true}", "max_steps=2", f"output={wanted}"]) == 0
-    assert {path.name for path in merged.iterdir()} == {path.name for path in wanted.iterdir()}
+    made, trained = ({path.name for path in folder.iterdir()} for folder in (merged, wanted))
+    assert made == trained
     found, expected = (AutoModelForCausalLM.from_pretrained(each).state_dict() for each in (merged, wanted))
     assert found.keys() == expected.keys()
     for name, weight in found.items():

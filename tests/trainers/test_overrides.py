@@ -83,9 +83,8 @@ def ours(name: str, folder: Path, model: Path) -> Any:
     settings, method = method_of(name, setup)
     arguments = trl_arguments(settings, setup, method, "fp32")
     reference = load_model(method.reference.base, TrainConfig(), "fp32") if method.reference else None
-    return make_trainer(
-        settings, setup, method, arguments, (load_model(model, TrainConfig(), "fp32", method.task), reference)
-    )
+    models = (load_model(model, TrainConfig(), "fp32", method.task), reference)
+    return make_trainer(settings, setup, method, arguments, models)
 
 
 @pytest.mark.parametrize("name", WEIGHTED)
