@@ -71,38 +71,6 @@ GIVEN_OFFLINE = os.environ.get(OFFLINE)
 INTERRUPTED = "interrupted; the same command continues from the last checkpoint"
 
 
-def run_trainer(train: Callable[[S], None], settings_type: type[S], name: str, argv: Sequence[str] | None) -> int:
-    """Call ``train`` with the settings that ``argv`` gives. Returns 0 done, 2 a mistake to correct, 130 interrupted.
-
-    Where the settings ask for several processes, these train, and this one ends with their exit code (``SystemExit``).
-    """
-    return exit_code_of(lambda: train(start_processes(settings_type, name, argv)), INTERRUPTED)
-
-
-def start_processes(settings_type: type[S], name: str, argv: Sequence[str] | None) -> S:
-    """The settings of the command line, where this process trains; see ``launch_processes``."""
-    # It imports this module.
-    from agentmill.trainers.launch import launch_processes
-
-    settings = read_settings(settings_type, name, argv)
-    launch_processes(settings, name, sys.argv[1:] if argv is None else argv)
-    return settings
-
-
-def check_command_line(settings_type: type[TrainSettings], name: str) -> None:
-    """Prepare this process for torch, and end it with exit code 2 if the settings of its command line have a mistake.
-
-    It also ends here, with their exit code, where several processes are started to train.
-
-    A script calls it before it imports torch: some libraries read the environment when they are imported.
-    """
-    code = exit_code_of(lambda: start_processes(settings_type, name, None), INTERRUPTED)
-    if code:
-        sys.exit(code)
-    # Only now: the processes of a launch share all GPUs.
-    prepare_environment()
-
-
 def read_settings(settings_type: type[S], name: str, argv: Sequence[str] | None) -> S:
     """The settings of the command line ``argv``, by default this process's own. Raises ``UserError``."""
     description = (settings_type.__doc__ or "").splitlines()[0]

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from agentmill.trainers.command import DpoSettings, check_command_line, exit_process, run_trainer
+from agentmill.trainers.command import DpoSettings, exit_process
+from agentmill.trainers.launch import check_command_line, run_trainer
 
 if __name__ == "__main__":
     # Importing torch and TRL takes seconds, in which a user need not wait to read of a misspelt setting.

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from agentmill.trainers.command import KtoSettings, check_command_line, exit_process, run_trainer, say
+from agentmill.trainers.command import KtoSettings, exit_process, say
+from agentmill.trainers.launch import check_command_line, run_trainer
 
 if __name__ == "__main__":
     # Importing torch and TRL takes seconds, in which a user need not wait to read of a misspelt setting.

@@ -12,7 +12,8 @@ import importlib
 import logging
 import os
 import signal
-from collections.abc import MutableMapping, Sequence
+import sys
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, NoReturn
 
 from agentmill.schemas.error_codes import ErrorCode
@@ -24,7 +25,15 @@ from agentmill.schemas.launch import (
     planned_launch,
     visible_gpus,
 )
-from agentmill.trainers.command import TrainSettings, say
+from agentmill.trainers.command import (
+    INTERRUPTED,
+    S,
+    TrainSettings,
+    exit_code_of,
+    prepare_environment,
+    read_settings,
+    say,
+)
 
 LAUNCHER = "AGENTMILL_LAUNCHER"
 """The environment variable by which a process knows the pid of the launcher of ours that started it."""
@@ -34,6 +43,35 @@ USER_MISTAKE = 2
 
 FULL = "full_attention"
 """What transformers calls a layer in which each token sees all tokens before it."""
+
+
+def run_trainer(train: Callable[[S], None], settings_type: type[S], name: str, argv: Sequence[str] | None) -> int:
+    """Call ``train`` with the settings that ``argv`` gives. Returns 0 done, 2 a mistake to correct, 130 interrupted.
+
+    Where the settings ask for several processes, these train, and this one ends with their exit code (``SystemExit``).
+    """
+    return exit_code_of(lambda: train(start_processes(settings_type, name, argv)), INTERRUPTED)
+
+
+def start_processes(settings_type: type[S], name: str, argv: Sequence[str] | None) -> S:
+    """The settings of the command line, where this process trains; see ``launch_processes``."""
+    settings = read_settings(settings_type, name, argv)
+    launch_processes(settings, name, sys.argv[1:] if argv is None else argv)
+    return settings
+
+
+def check_command_line(settings_type: type[TrainSettings], name: str) -> None:
+    """Prepare this process for torch, and end it with exit code 2 if the settings of its command line have a mistake.
+
+    It also ends here, with their exit code, where several processes are started to train.
+
+    A script calls it before it imports torch: some libraries read the environment when they are imported.
+    """
+    code = exit_code_of(lambda: start_processes(settings_type, name, None), INTERRUPTED)
+    if code:
+        sys.exit(code)
+    # Only now: the processes of a launch share all GPUs.
+    prepare_environment()
 
 
 def launch_processes(settings: TrainSettings, trainer: str, argv: Sequence[str]) -> None:
@@ -76,12 +114,12 @@ def gpus() -> int:
 
 def announcement(launch: Launch, automatic: bool) -> str:
     """The line that says in how many processes the training runs; where nobody asked for it, also how to change it."""
-    said = f"training in {launch.processes} process(es) by the accelerate configuration {launch.config}"
+    line = f"training in {launch.processes} process(es) by the accelerate configuration {launch.config}"
     data_parallel = launch.processes // launch.settings.context_parallel
-    said += f"; a step trains batch_size x gradient_accumulation x {data_parallel} rows"
+    line += f"; a step trains batch_size x gradient_accumulation x {data_parallel} rows"
     if automatic and launch.settings.num_processes is None:
-        said += "; launch: {processes: 1} uses one GPU, {config: fsdp2} divides the model between them"
-    return said
+        line += "; launch: {processes: 1} uses one GPU, {config: fsdp2} divides the model between them"
+    return line
 
 
 def accelerate_arguments(launch: Launch, trainer: str, argv: Sequence[str]) -> list[str]:

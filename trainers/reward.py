@@ -15,7 +15,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from agentmill.trainers.command import RewardSettings, check_command_line, exit_process, run_trainer, say
+from agentmill.trainers.command import RewardSettings, exit_process, say
+from agentmill.trainers.launch import check_command_line, run_trainer
 
 if __name__ == "__main__":
     # Importing torch and TRL takes seconds, in which a user need not wait to read of a misspelt setting.

@@ -116,7 +116,7 @@ def test_a_step_is_compared_by_the_number_of_its_processes(
     launch: dict[str, Any], compared: dict[str, Any], tmp_path: Path
 ) -> None:
     step = TrainSft.model_validate({"rows": "rows", "model": "actor", "launch": launch, "seed": 3})
-    model = SimpleNamespace(config=SimpleNamespace(display_name="m"), revision="r")
+    model = SimpleNamespace(config=SimpleNamespace(display_name="m", with_adapter=str), revision="r")
     context: Any = SimpleNamespace(seed=1, models={"model": model})
     assert step.provenance_config(context) == {"seed": 3, "model": {"name": "m", "revision": "r"}, **compared}
     # The trainer, however, gets all of it.
