@@ -286,8 +286,13 @@ def optimizer_cost(optimizer: Any) -> tuple[float, float]:
     if not copies:
         return 0.0, 0.0
     known = inspect.signature(type(inner)).parameters
-    made = type(inner)(copies, **{name: value for name, value in inner.defaults.items() if name in known})
-    made.step()
+    try:
+        made = type(inner)(copies, **{name: value for name, value in inner.defaults.items() if name in known})
+        made.step()
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        # One that is made in another way is no reason not to train.
+        say(f"estimate: without optimizer steps, which cannot be measured ({type(inner).__name__}: {error})")
+        return 0.0, 0.0
     begun = synchronize()
     torch.nn.utils.clip_grad_norm_(copies, 1.0)
     made.step()

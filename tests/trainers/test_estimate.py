@@ -57,6 +57,16 @@ def test_an_optimizer_is_timed_on_copies() -> None:
     assert optimizer_cost(adam)[1] == 0, "after a stop the state is loaded, and measured with the rest"
 
 
+def test_an_optimizer_that_cannot_be_made_again_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    class Own(torch.optim.SGD):
+        def __init__(self, params: Any, teacher: str) -> None:
+            super().__init__(params, lr=0.1)
+            self.teacher = teacher
+
+    assert optimizer_cost(Own([torch.nn.Parameter(torch.ones(4))], "it")) == (0.0, 0.0)
+    assert "estimate: without optimizer steps, which cannot be measured (Own: " in capsys.readouterr().err
+
+
 def test_the_peak_within_a_context_is_seen() -> None:
     with PeakMemory() as memory:
         held = torch.ones(1 << 26)
