@@ -278,15 +278,17 @@ def test_a_mistake_that_the_processes_find_keeps_its_code(config: Path, monkeypa
 def test_processes_die_with_their_launcher(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, "-m", "agentmill.trainers.sft", "--config", str(config), TWO, "max_steps=500"]
     launcher = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
-    while not list((tmp_path / ".tuned.work").glob("checkpoint-*/complete")):
-        assert launcher.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    processes = psutil.Process(launcher.pid).children(recursive=True)
-    assert sum("agentmill.trainers.sft" in " ".join(each.cmdline()) for each in processes) == 2
-    launcher.send_signal(signal.SIGKILL)
-    launcher.wait()
+    try:
+        deadline = time.monotonic() + 500
+        while not list((tmp_path / ".tuned.work").glob("checkpoint-*/complete")):
+            assert launcher.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        processes = psutil.Process(launcher.pid).children(recursive=True)
+        assert sum("agentmill.trainers.sft" in " ".join(each.cmdline()) for each in processes) == 2
+    finally:
+        launcher.kill()
+        launcher.wait()
     _, alive = psutil.wait_procs(processes, timeout=30)
     assert not alive
     # The number is part of the training, and one process would meet other rows.
