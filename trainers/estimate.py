@@ -121,8 +121,9 @@ def estimate_training(trainer: BaseTrainer, parameters: Mapping[str, int], folde
             raise UserError(too_little_memory(trainer, chosen[-1], None), ErrorCode.TRAINING_MEMORY) from error
     model = fit(*trial.points())
     per_batch = predict(model, ahead)
-    pending = [number - first for number in trainer.pending_batches()]
-    seconds = per_batch.sum() + steps * trial.step_seconds + trial.reference_share * per_batch[pending].sum()
+    # Also batches before a checkpoint, where the scores of a training that goes on have to be made anew.
+    pending = predict(model, trainer.batch_lengths[trainer.pending_batches()]).sum()
+    seconds = per_batch.sum() + steps * trial.step_seconds + trial.reference_share * pending
     seconds += validations(trainer, steps) * FORWARD * predict(model, trainer.validation_batch_lengths()).sum()
     saved = saved_bytes(trainer, parameters)
     seconds += saved / write_speed(folder) if saved else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from agentmill.trainers.dpo import main as dpo_main
 from agentmill.trainers.estimate import fit, optimizer_cost, plan_trial, predict
 from agentmill.trainers.model_card import estimate_sentence
 from agentmill.trainers.peak_memory import PeakMemory
+from agentmill.trainers.run_dir import WorkFolder
 from agentmill.trainers.sft import main
 
 torch.set_num_threads(1)
@@ -126,6 +128,31 @@ def test_what_the_reference_takes_is_counted(
     said = capsys.readouterr().err
     assert said.index("estimate: 8 steps of 4 ×") < said.index("reference: 4 batches scored")
     assert weights(tmp_path / "measured") == weights(tmp_path / "plain")
+
+
+@pytest.mark.slow
+def test_a_training_that_goes_on_without_its_scores_counts_them_anew(
+    dpo_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(estimate, "SHARE", 10.0)
+    given = ["--config", str(dpo_config), "save_steps=6", f"output={tmp_path / 'stopped'}"]
+    mark = WorkFolder.mark_complete
+
+    def stop(self: WorkFolder, step: int) -> None:
+        mark(self, step)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(WorkFolder, "mark_complete", stop)
+        assert dpo_main(given) == 130
+    shutil.rmtree(tmp_path / ".stopped.tokens" / "reference")
+    capsys.readouterr()
+    assert dpo_main(given) == 0
+    printed = capsys.readouterr().err
+    # All four batches, though the last two steps have none that is new.
+    assert printed.index("estimate: 2 steps of 4 ×") < printed.index("reference: 4 batches scored")
+    assert dpo_main([*given[:3], f"output={tmp_path / 'unbroken'}"]) == 0
+    assert curve(tmp_path / "stopped") == curve(tmp_path / "unbroken")
 
 
 @pytest.mark.slow
