@@ -94,7 +94,7 @@ def small_model(folder: Path) -> Path:
 
 
 def trained(folder: Path, shape: Shape, model: Path, steps: int) -> dict[str, float]:
-    """What the record of a training says of its estimate."""
+    """The estimate in the record of a training."""
     shutil.rmtree(folder, ignore_errors=True)
     records: Sequence[Record] = shape.rows(random.Random(0))
     kind = PreferenceRow if shape.trainer == "dpo" else SftRow

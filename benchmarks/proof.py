@@ -5,7 +5,7 @@
 Each recipe compares a treatment with its control, and runs into ``FOLDER/seed-N/NAME``; most start from what ``skill``
 left there, and ``mixed`` from ``outside``. What is finished is not run again. ``FOLDER/proof.json`` and
 ``FOLDER/proof.md`` have every run that was tried. With ``--development`` the seeds are 1000 and up: choices are made on
-these, and the table says that it is no evidence; then the others are run once. ``--preview`` runs everything in small.
+these, and the table is marked as no evidence; then the others are run once. ``--preview`` runs everything in small.
 ``--data`` runs only what needs no model, into ``FOLDER-data``, with an expert that errs in the place of every model.
 """
 

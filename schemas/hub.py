@@ -22,7 +22,7 @@ _ACCESS = "if it is private or gated, ask for access on its page and log in with
 
 @contextmanager
 def hub_errors(address: str, kind: str = "data set") -> Iterator[None]:
-    """Raises ``UserError`` for what the Hub, or the way to it, says of ``address``, a repository of this ``kind``."""
+    """Raises ``UserError`` where the Hub refuses ``address``, a repository of this ``kind``, or cannot be reached."""
     # Imported when it is needed: the Hub's client takes time to load, and most commands read local tables.
     import httpx2
     from huggingface_hub import errors

@@ -67,7 +67,7 @@ def pinned_model(text: str, revisions: Mapping[str, str]) -> str:
 def pin_model(model: HubModel, print_line: Callable[[str], None]) -> HubModel:
     """``model`` at the commit that its revision is now.
 
-    Where the Hub cannot be reached it is the commit that was downloaded last, which ``print_line`` is told. Raises
+    Where the Hub cannot be reached it is the commit that was downloaded last, which ``print_line`` reports. Raises
     ``UserError``.
     """
     if model.is_pinned:
@@ -114,7 +114,7 @@ def cached_model(model: HubModel, weights: bool = True) -> Path | None:
 def fetch_model(model: HubModel, print_line: Callable[[str], None], weights: bool = True) -> Path:
     """The folder of ``model`` in the cache, downloaded if need be; a download that broke off is continued.
 
-    ``print_line`` is told the size before. Without ``weights`` the files of the tokenizer are fetched alone. Raises
+    ``print_line`` reports the size first. Without ``weights`` the files of the tokenizer are fetched alone. Raises
     ``UserError`` for a model that cannot be had, or has its weights in pickles only.
     """
     folder = cached_model(model, weights) if model.is_pinned else None

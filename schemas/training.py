@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -13,10 +12,12 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
 from agentmill.schemas.launch import LaunchConfig
+from agentmill.schemas.lora import LoraConfig
+from agentmill.schemas.monitoring import DriftLimits, Logger, Positive, ValidationConfig
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.process import read_template
+from agentmill.schemas.trl_fields import NOT_SETTABLE, SET_BY
 
-Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 TRAINING_TEMPLATE = "training"
@@ -55,152 +56,6 @@ IDENTITY = "identity.json"
 def is_training(names: list[str]) -> bool:
     """Whether files with these paths in their folder are those of an unfinished training."""
     return any(IDENTITY in name for name in names)
-
-
-class LoraConfig(Config):
-    """Low-rank adaptation (arXiv:2106.09685): the base weights stay as they are, small matrices with them learn."""
-
-    rank: Annotated[int, Field(ge=1)] = Field(16, description="Rank of the matrices.")
-    alpha: Annotated[float, Field(gt=0)] = Field(32.0, description="What they add is scaled by alpha / rank.")
-    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="Share of their inputs that is dropped while training."
-    )
-    target_modules: list[str] | Literal["all-linear"] = Field(
-        "all-linear", description="Names of the layers that get them; `all-linear` is every one but the output head."
-    )
-    dora: bool = Field(
-        False, description="Also learn a length for each output of a layer (arXiv:2402.09353); slower, often better."
-    )
-    rslora: bool = Field(
-        False, description="Scale by alpha / sqrt(rank), so that high ranks learn as fast (arXiv:2312.03732)."
-    )
-    modules_to_save: Annotated[list[str], Field(min_length=1)] | None = Field(
-        None, description="Layers trained in full beside the matrices and kept with them, such as `embed_tokens`."
-    )
-    quantize: Literal["4bit", "8bit"] | None = Field(
-        None,
-        description="Keep the base weights in 4 or 8 bits while training (QLoRA, arXiv:2305.14314): a quarter or half"
-        " of the memory of bf16. Merged into the whole weights. Needs the extra `bitsandbytes`.",
-    )
-    # A training makes a model: merged, it can be served, evaluated and trained further without its base.
-    merge: bool = Field(
-        True, description="Write a whole model, the matrices added to the base weights; false: the adapter alone."
-    )
-
-    @property
-    def not_served(self) -> list[str]:
-        """The settings that make an adapter which vLLM refuses to serve beside its model."""
-        return [name for name in ("dora", "modules_to_save") if getattr(self, name)]
-
-
-SET_BY: Mapping[str, str] = {
-    "output_dir": "output",
-    "per_device_train_batch_size": "batch_size",
-    "gradient_accumulation_steps": "gradient_accumulation",
-    "num_train_epochs": "epochs",
-    "lr_scheduler_type": "scheduler",
-    "warmup_steps": "warmup",
-    "bf16": "precision",
-    "fp16": "precision",
-    "use_cpu": "precision",
-    "disable_dropout": "lora.dropout",
-    "save_strategy": "save_steps",
-    "logging_steps": "log_steps",
-    "logging_strategy": "log_steps",
-    "eval_strategy": "validation",
-    "eval_steps": "validation",
-    "load_best_model_at_end": "validation",
-    "metric_for_best_model": "validation",
-    "greater_is_better": "validation",
-    "project": "report_to",
-    "run_name": "report_to",
-    "resume_from_checkpoint": "resume",
-    "data_seed": "seed",
-    "train_sampling_strategy": "seed",
-    "chat_template_path": "chat_template",
-    "truncation_mode": "max_length",
-    "optim": "optimizer",
-    "use_liger_kernel": "liger",
-    "loss_type": "objective",
-    "precompute_ref_log_probs": "precompute_reference",
-}
-"""Fields of TRL's configurations that a setting of another name decides."""
-
-_AS_TOKENS = "rows reach TRL as tokens, and are padded here"
-_VALIDATION = "validation loss is measured here, as `validation` says; play held-out tasks with `agentmill evaluate`"
-_ORDER = "the order of the rows is fixed before the training, so that it can be resumed"
-_LOSS = "the loss is computed here, and does not use it"
-_MODEL = "the model is loaded before TRL sees it"
-_REFERENCE = "the reference scores the batches of the training as they are"
-_LAUNCH = "the file that `launch.config` names sets it"
-_TRACKIO = "the environment variables of Trackio say where its runs go, such as TRACKIO_SPACE_ID"
-_HUB = "publish the finished model with `agentmill publish`"
-
-NOT_SETTABLE: Mapping[str, str] = {
-    **dict.fromkeys(["remove_unused_columns", "dataset_kwargs", "dataset_text_field", "dataset_num_proc"], _AS_TOKENS),
-    **dict.fromkeys(["eos_token", "pad_token", "pad_to_multiple_of", "padding_free", "shuffle_dataset"], _AS_TOKENS),
-    **dict.fromkeys(["packing_strategy", "eval_packing", "label_names"], _AS_TOKENS),
-    **dict.fromkeys(["completion_only_loss", "assistant_only_loss"], "the view of the rows decides what carries loss"),
-    **dict.fromkeys(["label_smoothing_factor", "router_aux_loss_coef", "average_tokens_across_devices"], _LOSS),
-    **dict.fromkeys(["length_column_name", "ignore_data_skip", "auto_find_batch_size"], _ORDER),
-    "precompute_ref_batch_size": _REFERENCE,
-    **dict.fromkeys(["model_init_kwargs", "liger_kernel_config"], _MODEL),
-    **dict.fromkeys(["do_train", "do_eval", "do_predict", "eval_delay"], _VALIDATION),
-    **dict.fromkeys(["eval_on_start", "eval_accumulation_steps", "eval_do_concat_batches"], _VALIDATION),
-    **dict.fromkeys(["eval_use_gather_object", "per_device_eval_batch_size", "batch_eval_metrics"], _VALIDATION),
-    **dict.fromkeys(["include_for_metrics", "prediction_loss_only"], _VALIDATION),
-    **dict.fromkeys(["bf16_full_eval", "fp16_full_eval"], _VALIDATION),
-    **dict.fromkeys(["push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy"], _HUB),
-    **dict.fromkeys(["hub_always_push", "hub_revision"], _HUB),
-    **dict.fromkeys(["save_total_limit", "save_only_model"], "checkpoints are kept as resuming needs them"),
-    **dict.fromkeys(["disable_tqdm", "log_level", "log_level_replica"], "progress is printed by agentmill"),
-    **dict.fromkeys(["parallelism_config", "local_rank", "fsdp", "fsdp_config", "deepspeed"], _LAUNCH),
-    **dict.fromkeys(["trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"], _TRACKIO),
-    "dataloader_pin_memory": "it is on exactly where there is a GPU",
-}
-"""Fields of TRL's configurations that would have no effect here or break what a training promises, and why."""
-
-
-class SampleConfig(Config):
-    """What the model continues at each validation, greedily, for people to read."""
-
-    n: Positive = Field(4, description="Prompts: those of the first validation rows that have one.")
-    max_tokens: Positive = Field(64, description="Longest continuation in tokens.")
-
-
-class ValidationConfig(Config):
-    """Rows that are not trained on, and what their loss decides. They are a ``share`` of the rows, those of a
-    ``split``, or the table ``validation_rows``."""
-
-    share: Annotated[float, Field(gt=0, le=0.5)] | None = Field(
-        None, description="Share of the rows that is set aside, by whole tasks, drawn by the seed: 0.05."
-    )
-    split: str | None = Field(None, description="The rows of this split of the table are set aside.")
-    every: Positive | None = Field(None, description="Steps between validations; `null`: a tenth of the steps.")
-    keep: Literal["last", "best"] = Field(
-        "last", description="The model that is written: of the last step, or of the lowest validation loss."
-    )
-    patience: Positive | None = Field(
-        None, description="Ends the training after so many validations without a lower loss; `null`: never."
-    )
-    min_delta: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="For `patience`, how much lower a loss must be to count as lower."
-    )
-    samples: SampleConfig | None = Field(
-        None, description="Continuations of validation prompts at each validation, `{n: 4, max_tokens: 64}`."
-    )
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if self.share is not None and self.split is not None:
-            raise ValueError("`share` and `split` both say which rows are set aside; give one of the two")
-        if self.min_delta and self.patience is None:
-            raise ValueError("`min_delta` says what `patience` counts; set `patience` too")
-        return self
-
-
-Logger = Literal["tensorboard", "wandb", "trackio"]
-"""The loggers that a training can report to, by the names of their packages."""
 
 
 class TrainConfig(Config):
@@ -374,37 +229,6 @@ class SftConfig(TrainConfig):
         if self.share_prefixes and self.attention.startswith("flash"):
             raise ValueError(f"share_prefixes: attention {self.attention} takes no mask of a tree; take sdpa")
         return self
-
-
-class DriftLimits(Config):
-    """Ends a training early, once the mean of a measure over the last ``window`` points of the loss curve is beyond a
-    limit. The model of that step is the result."""
-
-    kl: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="KTO: largest estimate of the KL divergence from the reference, in nats per completion."
-    )
-    margin: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Largest difference of the rewards of chosen and rejected."
-    )
-    chosen_change: Annotated[float, Field(lt=0)] | None = Field(
-        None, description="Least change of the chosen side against the reference, in nats per token: -0.5."
-    )
-    entropy: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Least entropy of the model's tokens with loss, in nats."
-    )
-    window: Positive = Field(10, description="Points of the curve; before there are so many nothing is decided.")
-
-    @model_validator(mode="after")
-    def _limits_something(self) -> Self:
-        if not self.limits:
-            raise ValueError("it sets no limit; give one of kl, margin, chosen_change, entropy")
-        return self
-
-    @property
-    def limits(self) -> dict[str, float]:
-        """The limits that are set, by measure."""
-        given = {name: getattr(self, name) for name in ("kl", "margin", "chosen_change", "entropy")}
-        return {name: limit for name, limit in given.items() if limit is not None}
 
 
 class PreferenceConfig(TrainConfig):

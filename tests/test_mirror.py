@@ -24,6 +24,7 @@ ELSEWHERE = {
         "views/test_pair_view.py": "views/preference",
         "views/test_view.py": "views/conversation views/dialogue views/loss_mask",
         "../pipelines/operators/test_train.py": "training",
+        "../trainers/test_validation.py": "monitoring",
         "../trainers/test_argument_loss.py": "templates/argument_values",
         "../trainers/test_chat_template.py": "templates/renderer templates/shielding",
     },

@@ -1,7 +1,4 @@
-"""Training on from a LoRA adapter: which model it belongs to, the settings of its matrices, and loading it to learn on.
-
-Everything a training needs of an adapter that another one, of ours or not, has written.
-"""
+"""LoRA adapters: making a new one, and training on from one that another training, of ours or not, has written."""
 
 from __future__ import annotations
 
@@ -11,12 +8,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel
+from peft.utils.constants import EMBEDDING_LAYER_NAMES
 
-from agentmill.schemas.adapter_settings import check_lora_agrees, disagreement, lora_of_adapter
 from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.lora import LoraConfig, check_lora_agrees, disagreement, lora_of_adapter
 from agentmill.schemas.model_hub import hub_model, pinned_model
 from agentmill.schemas.models import (
     ADAPTER_CONFIG,
@@ -26,10 +25,9 @@ from agentmill.schemas.models import (
     model_revision,
     read_json,
 )
-from agentmill.schemas.training import LoraConfig
 from agentmill.trainers.command import TrainSettings
 from agentmill.trainers.hub_models import hub_folder, output_of, revisions_of, with_pinned_models
-from agentmill.trainers.model_io import Task, linear_layers, load_errors, model_folder
+from agentmill.trainers.model_io import SCORE, Task, load_errors, model_folder
 
 S = TypeVar("S", bound=TrainSettings)
 
@@ -150,3 +148,81 @@ def check_all_linear(model: Any, lora: LoraConfig, adapter: Path) -> None:
     found = read_json(adapter / ADAPTER_CONFIG).get("target_modules")
     if lora.target_modules == "all-linear" and (not isinstance(found, list) or set(found) != linear_layers(model)):
         raise disagreement("target_modules", lora.target_modules, str(adapter), found)
+
+
+def check_lora_targets(model: Any, lora: LoraConfig | None) -> None:
+    """Raises ``UserError`` for a layer that ``lora`` names and the model does not have, or cannot train alone."""
+    layers = linear_layers(model)
+    # PEFT refuses only a list of which nothing matches; a misspelt name among right ones would be ignored.
+    for target in lora.target_modules if lora and not isinstance(lora.target_modules, str) else ():
+        if target not in layers:
+            known = ", ".join(sorted(layers))
+            raise UserError(
+                f"lora.target_modules: no layer {target!r}; known: {known}.{near_match(target, layers)}",
+                ErrorCode.UNKNOWN_NAME,
+            )
+    if lora and lora.modules_to_save:
+        _check_modules_to_save(model, lora.modules_to_save)
+
+
+def linear_layers(model: Any) -> set[str]:
+    """The names of the layers that ``all-linear`` means: every linear one but the output head."""
+    head = model.get_output_embeddings()
+    layers = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
+    return layers - {SCORE, *(name for name, layer in model.named_modules() if layer is head)}
+
+
+def _check_modules_to_save(model: Any, names: list[str]) -> None:
+    weights = {name: next(layer.parameters(recurse=False), None) for name, layer in model.named_modules()}
+    # Quantized weights do not learn.
+    known = {name.rpartition(".")[2] for name, each in weights.items() if each is not None and each.is_floating_point()}
+    for name in names:
+        if name not in known:
+            listed = ", ".join(sorted(known))
+            raise UserError(
+                f"lora.modules_to_save: no layer {name!r}; known: {listed}.{near_match(name, known)}",
+                ErrorCode.UNKNOWN_NAME,
+            )
+    head, embedding = (_name_of(model, layer) for layer in _ends(model))
+    # PEFT would train a copy of the head, which a merged model, whose head is the embedding, cannot hold. It keeps the
+    # two together for embeddings of usual names only.
+    if is_tied(model) and {head, embedding} & set(names) and embedding not in {*names} & {*EMBEDDING_LAYER_NAMES}:
+        raise UserError(
+            f"lora.modules_to_save: {head} has the weights of {embedding} in this model, and PEFT trains both together"
+            " only by the name embed_tokens; name that, or train all weights (lora: null)",
+            ErrorCode.NEEDS_ANOTHER_KEY,
+        )
+
+
+def is_tied(model: Any) -> bool:
+    """Whether the output head of ``model`` has the weights of its embedding."""
+    head, embedding = _ends(model)
+    return head is not None and head.weight is embedding.weight
+
+
+def _ends(model: Any) -> tuple[Any, Any]:
+    return model.get_output_embeddings(), model.get_input_embeddings()
+
+
+def _name_of(model: Any, wanted: Any) -> str | None:
+    return next((name.rpartition(".")[2] for name, layer in model.named_modules() if layer is wanted), None)
+
+
+def lora_config(lora: LoraConfig | None, task: Task, tied: bool = False) -> PeftLoraConfig | None:
+    """Our LoRA settings in PEFT's words; a head that scores learns with the matrices and is saved with them.
+
+    ``tied``: the model's head and embedding are one, and stay so where it is trained in full.
+    """
+    if lora is None:
+        return None
+    return PeftLoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,  # type: ignore[arg-type]
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        task_type=task,
+        use_dora=lora.dora,
+        use_rslora=lora.rslora,
+        modules_to_save=lora.modules_to_save,
+        ensure_weight_tying=tied and bool({*(lora.modules_to_save or ())} & {*EMBEDDING_LAYER_NAMES}),
+    )

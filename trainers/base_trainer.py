@@ -42,6 +42,9 @@ class BaseTrainer(Trainer):
     divides_sequences: ClassVar[bool] = False
     """Whether it can train where each process has a part of every sequence (context parallelism)."""
 
+    order: list[int]
+    """The examples of the whole training, one after the other."""
+
     batch_lengths: NDArray[np.int64]
     """The tokens of the longest row of each batch of the training, over all processes."""
 
@@ -239,13 +242,17 @@ def skip_tokens_without_loss(model: Any) -> None:
             # Also after an error: otherwise the hook would narrow the next run of the model, which may be one without
             # this head.
             narrowed.clear()
-        for name in PER_TOKEN:
-            values = getattr(output, name)
-            if values is not None:
-                # Back into the shape of the labels, in which TRL's losses sum over rows.
-                setattr(output, name, values.new_zeros(kept.shape).masked_scatter(kept, values))
-        output.label_mask = kept
-        return output
+        return in_shape_of_labels(output, kept)
 
     model.base_model.register_forward_hook(keep_tokens_with_loss)
     model.forward = forward
+
+
+def in_shape_of_labels(output: Any, kept: torch.Tensor) -> Any:
+    """The values of the tokens with loss in the shape of the labels, in which TRL's losses sum over rows; else 0."""
+    for name in PER_TOKEN:
+        values = getattr(output, name)
+        if values is not None:
+            setattr(output, name, values.new_zeros(kept.shape).masked_scatter(kept, values))
+    output.label_mask = kept
+    return output

@@ -19,7 +19,8 @@ from pydantic import Field
 
 from agentmill.schemas.config import override, read_yaml, validate
 from agentmill.schemas.errors import CODE_FILE, UserError, is_interrupt, printable
-from agentmill.schemas.training import DpoConfig, KtoConfig, Positive, RewardConfig, SftConfig, TrainConfig
+from agentmill.schemas.monitoring import Positive
+from agentmill.schemas.training import DpoConfig, KtoConfig, RewardConfig, SftConfig, TrainConfig
 
 MODEL_NAMES = "a folder, `bundled:NAME`, or on the Hub `ORG/NAME[@REVISION]`"
 

@@ -152,7 +152,7 @@ def steps_in_backward(trainer: BaseTrainer) -> bool:
 def plan_trial(ahead: NDArray[np.int64]) -> tuple[int, list[int]]:
     """How often which batches are run, of those with these lengths; none where that took too long.
 
-    Besides these rounds each runs once, when memory is measured.
+    In addition to these rounds each runs once, when memory is measured.
     """
     by_length = np.argsort(ahead, kind="stable")
     chosen = {int(ahead[number]): int(number) for number in by_length[[0, len(ahead) // 2, -1]]} if len(ahead) else {}
@@ -180,7 +180,7 @@ class Trial:
         if shorter:
             with PeakMemory() as memory:
                 self._batch(shorter[-1], timed=True)
-            # A GPU says so itself; for want of the machine's memory the kernel would end the process without a word.
+            # A GPU raises an error; when the machine's memory is full the kernel ends the process without one.
             if not torch.cuda.is_available():
                 check_room(self._trainer, longest, self._projected(memory, shorter[-1], longest))
         self._fill_memory(longest)

@@ -94,7 +94,7 @@ def output_of(settings: TrainSettings) -> Path:
 
 
 def remove_revisions(output: Path) -> None:
-    """Remove what ``with_pinned_models`` has left besides the output of a training."""
+    """Remove what ``with_pinned_models`` has left next to the output of a training."""
     for file in (revisions_file(output), _lock_file(output)):
         file.unlink(missing_ok=True)
 

@@ -113,7 +113,7 @@ def gpus() -> int:
 
 
 def announcement(launch: Launch, automatic: bool) -> str:
-    """The line that says in how many processes the training runs; where nobody asked for it, also how to change it."""
+    """The line on the number of processes; where nobody asked for it, also how to change it."""
     line = f"training in {launch.processes} process(es) by the accelerate configuration {launch.config}"
     data_parallel = launch.processes // launch.settings.context_parallel
     line += f"; a step trains batch_size x gradient_accumulation x {data_parallel} rows"
@@ -123,7 +123,7 @@ def announcement(launch: Launch, automatic: bool) -> str:
 
 
 def accelerate_arguments(launch: Launch, trainer: str, argv: Sequence[str]) -> list[str]:
-    """The arguments of ``accelerate launch``; what they say goes before what the file says."""
+    """The arguments of ``accelerate launch``; they go before what is in the file."""
     arguments = ["--config_file", str(launch.file), "--num_processes", str(launch.processes)]
     # Precision is a setting of the training; the environment that accelerate makes would go before it.
     arguments += ["--mixed_precision", "no"]
@@ -195,7 +195,7 @@ def end_with(launcher: int) -> None:
 
 
 def context_parallel_size() -> int:
-    """How many processes divide each sequence between them, as accelerate's environment says."""
+    """How many processes divide each sequence between them, by accelerate's environment."""
     if os.environ.get("ACCELERATE_USE_PARALLELISM_CONFIG", "false").lower() != "true":
         return 1
     return int(os.environ.get("PARALLELISM_CONFIG_CP_SIZE", "1"))

@@ -31,7 +31,7 @@ SHOWN_APART = ("rows", "validation_rows", "model", "reference", "output", "recip
 
 
 class ValidationRecord(Record):
-    """What ``training.json`` says of the rows that were not trained on.
+    """The part of ``training.json`` on rows that were not trained on.
 
     ``counts`` and ``reasons`` are of these rows; ``shared_tasks`` of their tasks have rows that were trained on.
     ``curve`` has the points that were measured, ``best_step`` and ``best_loss`` the lowest loss, and ``kept_step`` is

@@ -1,4 +1,4 @@
-"""Models in and out: which folder is meant, loading with its mistakes explained, LoRA, and writing a folder."""
+"""Models in and out: which folder is meant, loading with its mistakes explained, and writing a folder."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import peft
 import torch
 from peft import PeftModel
-from peft.utils.constants import EMBEDDING_LAYER_NAMES
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
@@ -27,12 +25,12 @@ from transformers.integrations.liger import apply_liger_kernel
 from trl.trainer.reward_trainer import suppress_seqcls_warning
 
 from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.model_hub import hub_model
 from agentmill.schemas.models import BUNDLED, is_adapter, is_reward_model
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.process import check_size
-from agentmill.schemas.training import TRAINING_TEMPLATE, LoraConfig, TrainConfig, template_text
+from agentmill.schemas.training import TRAINING_TEMPLATE, TrainConfig, template_text
 from agentmill.trainers.bundled import bundled_model
 from agentmill.trainers.chat_template import training_template
 from agentmill.trainers.hub_models import hub_folder
@@ -40,7 +38,7 @@ from agentmill.trainers.hub_models import hub_folder
 PREFIX = "bundled:"
 
 NO_SUCH_ATTENTION = re.compile(r"does not support (an attention implementation|Flash Attention)")
-"""What transformers says of a model that lacks the attention that was asked for."""
+"""The message of transformers for a model that lacks the attention that was asked for."""
 
 
 def model_folder(model: str, scores: bool = False) -> Path:
@@ -243,7 +241,7 @@ def load_model(base: Path, settings: TrainConfig, precision: str, task: Task = "
         )
     if settings.liger:
         apply_liger(model)
-    # What learns in full beside matrices; the rest may be in bf16.
+    # What learns in full along with matrices; the rest may be in bf16.
     full = [SCORE] * (task == "SEQ_CLS") + [*(lora.modules_to_save or () if lora else ())]
     for name, layer in model.named_modules():
         if name.rpartition(".")[2] in full and settings.weights == "fp32":
@@ -282,84 +280,6 @@ def apply_liger(model: Any) -> None:
             f"liger: it has no kernels for models of the type {kind!r}; leave it out", ErrorCode.MODEL_OF_WRONG_KIND
         )
     apply_liger_kernel(model, {"cross_entropy": False, "fused_linear_cross_entropy": False})
-
-
-def check_lora_targets(model: Any, lora: LoraConfig | None) -> None:
-    """Raises ``UserError`` for a layer that ``lora`` names and the model does not have, or cannot train alone."""
-    layers = linear_layers(model)
-    # PEFT refuses only a list of which nothing matches; a misspelt name among right ones would be ignored.
-    for target in lora.target_modules if lora and not isinstance(lora.target_modules, str) else ():
-        if target not in layers:
-            known = ", ".join(sorted(layers))
-            raise UserError(
-                f"lora.target_modules: no layer {target!r}; known: {known}.{near_match(target, layers)}",
-                ErrorCode.UNKNOWN_NAME,
-            )
-    if lora and lora.modules_to_save:
-        _check_modules_to_save(model, lora.modules_to_save)
-
-
-def linear_layers(model: Any) -> set[str]:
-    """The names of the layers that ``all-linear`` means: every linear one but the output head."""
-    head = model.get_output_embeddings()
-    layers = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
-    return layers - {SCORE, *(name for name, layer in model.named_modules() if layer is head)}
-
-
-def _check_modules_to_save(model: Any, names: list[str]) -> None:
-    weights = {name: next(layer.parameters(recurse=False), None) for name, layer in model.named_modules()}
-    # Quantized weights do not learn.
-    known = {name.rpartition(".")[2] for name, each in weights.items() if each is not None and each.is_floating_point()}
-    for name in names:
-        if name not in known:
-            listed = ", ".join(sorted(known))
-            raise UserError(
-                f"lora.modules_to_save: no layer {name!r}; known: {listed}.{near_match(name, known)}",
-                ErrorCode.UNKNOWN_NAME,
-            )
-    head, embedding = (_name_of(model, layer) for layer in _ends(model))
-    # PEFT would train a copy of the head, which a merged model, whose head is the embedding, cannot hold. It keeps the
-    # two together for embeddings of usual names only.
-    if is_tied(model) and {head, embedding} & set(names) and embedding not in {*names} & {*EMBEDDING_LAYER_NAMES}:
-        raise UserError(
-            f"lora.modules_to_save: {head} has the weights of {embedding} in this model, and PEFT trains both together"
-            " only by the name embed_tokens; name that, or train all weights (lora: null)",
-            ErrorCode.NEEDS_ANOTHER_KEY,
-        )
-
-
-def is_tied(model: Any) -> bool:
-    """Whether the output head of ``model`` has the weights of its embedding."""
-    head, embedding = _ends(model)
-    return head is not None and head.weight is embedding.weight
-
-
-def _ends(model: Any) -> tuple[Any, Any]:
-    return model.get_output_embeddings(), model.get_input_embeddings()
-
-
-def _name_of(model: Any, wanted: Any) -> str | None:
-    return next((name.rpartition(".")[2] for name, layer in model.named_modules() if layer is wanted), None)
-
-
-def lora_config(lora: LoraConfig | None, task: Task, tied: bool = False) -> peft.LoraConfig | None:
-    """Our LoRA settings in PEFT's words; a head that scores learns with the matrices and is saved with them.
-
-    ``tied``: the model's head and embedding are one, and stay so where it is trained in full.
-    """
-    if lora is None:
-        return None
-    return peft.LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,  # type: ignore[arg-type]
-        lora_dropout=lora.dropout,
-        target_modules=lora.target_modules,
-        task_type=task,
-        use_dora=lora.dora,
-        use_rslora=lora.rslora,
-        modules_to_save=lora.modules_to_save,
-        ensure_weight_tying=tied and bool({*(lora.modules_to_save or ())} & {*EMBEDDING_LAYER_NAMES}),
-    )
 
 
 def load_merged(base: Path, adapter: Path, task: Task, trusted: bool = False) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from transformers import TrainerCallback
 
-from agentmill.schemas.training import DriftLimits
+from agentmill.schemas.monitoring import DriftLimits
 from agentmill.trainers.command import say
 from agentmill.trainers.run_dir import WorkFolder
 

@@ -1,4 +1,4 @@
-"""What observes a training: the callbacks that its settings ask for, and what its record says of the validation."""
+"""What observes a training: the callbacks that its settings ask for, and the record of the validation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
-from agentmill.schemas.training import ValidationConfig
+from agentmill.schemas.monitoring import ValidationConfig
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
 from agentmill.trainers.loggers import logger_callbacks
@@ -63,7 +63,7 @@ def sampling(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows) 
 
 
 def set_validation(config: ValidationConfig | None, arguments: TrainingArguments) -> None:
-    """Have the trainer validate, and keep the best model if ``config`` says so."""
+    """Have the trainer validate, and keep the best model if ``config`` asks for it."""
     if config is None:
         return
     # Set afterwards, as transformers would refuse steps of validation that are no multiple of those of checkpoints:
@@ -73,14 +73,14 @@ def set_validation(config: ValidationConfig | None, arguments: TrainingArguments
     if config.keep == "best":
         arguments.load_best_model_at_end = True
         arguments.metric_for_best_model, arguments.greater_is_better = "loss", False
-        # The best one besides the two last.
+        # The best one and the two last.
         arguments.save_total_limit = 3
 
 
 def validation_record(
     setup: TrainingSetup, rows: TrainingRows, state: TrainerState, arguments: TrainingArguments
 ) -> ValidationRecord | None:
-    """What the record says of the rows that were validated on. Prints the step whose model is kept, if it is chosen."""
+    """The record of the rows that were validated on. Prints the step whose model is kept, if it is chosen."""
     found, source = rows.validation, setup.validation
     if found is None or source is None:
         return None

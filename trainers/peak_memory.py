@@ -15,7 +15,7 @@ import torch
 SAMPLE_S = 0.005
 
 STATUS = Path("/proc/self/statm")
-"""Where Linux says how many pages are in memory; other systems only tell the peak."""
+"""Where Linux has the number of pages in memory; other systems have the peak only."""
 
 
 def peak_bytes() -> int:

@@ -166,7 +166,7 @@ def check_prefixes_can_be_shared(model: Any, max_length: int) -> None:
 
 
 def _unfit(config: Any, max_length: int) -> str | None:
-    """Why a model of this configuration cannot be trained on trees, as far as it says so."""
+    """Why a model of this configuration cannot be trained on trees, as far as it shows that."""
     if config._attn_implementation not in MASKED_BY_TREE:
         return f"attention {config._attn_implementation} takes no mask of a tree, as {', '.join(MASKED_BY_TREE)} do"
     windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]

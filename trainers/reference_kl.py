@@ -90,7 +90,7 @@ class ReferenceTrainer(BaseTrainer):
                 self._use_scores(scores)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Also load the adapter that learns: beside a second one, TRL's copy, transformers loads that one alone."""
+        """Also load the adapter that learns: where there is TRL's copy of it, transformers loads that one alone."""
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         loaded = self.accelerator.unwrap_model(self.model if model is None else model)
         if TRL_REFERENCE in getattr(loaded, "peft_config", {}):
@@ -277,7 +277,7 @@ def reference_files(settings: PreferenceSettings, start: ModelFiles) -> ModelFil
 
 
 def is_within(setup: TrainingSetup, settings: TrainSettings) -> bool:
-    """Whether the trained model holds its reference, which is then not loaded beside it.
+    """Whether the trained model holds its reference, which is then not loaded as well.
 
     With a new adapter that is the model with the adapter off; where an adapter is trained on, TRL keeps a copy of it.
     """

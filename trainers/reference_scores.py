@@ -4,8 +4,8 @@ Batches are those of the training, so in its first pass a row has exactly the lo
 reference ran in every step; in a later pass it differs by rounding. The reference has no dropout. What KTO needs of a
 prompt with the completion of another row depends on the batch, and is kept for each place in the order of rows.
 
-The folder holds ``rows.npy`` and ``places.npy``, single precision, and ``reference.json``, which says for how many
-batches they are written: a stopped training goes on after these.
+The folder holds ``rows.npy`` and ``places.npy``, single precision, and ``reference.json``, with the number of
+batches that are written: a stopped training goes on after these.
 """
 
 from __future__ import annotations

@@ -95,13 +95,13 @@ def set_up_training(
     validated_on = open_validation_table(settings, table)
     if validated_on is not None and validated_on is not table:
         revisions["validation_digest"] = validated_on.digest
+    if adapter is not None:
+        revisions["adapter_revision"] = model_revision(adapter)
     identity: JsonObject = {
         "trainer": trainer,
-        "settings": settings.model_dump(exclude=_not_identity(settings))
-        | {"chat_template": template_identity(settings.chat_template)},
+        "settings": _identifying(settings),
         "rows_digest": table.digest,
         "base_revision": model_revision(base),
-        **({"adapter_revision": model_revision(adapter)} if adapter is not None else {}),
         **revisions,
         # The order of the rows depends on how many rows make a batch over all processes.
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
@@ -127,10 +127,12 @@ def set_up_training(
     return TrainingSetup(table, base, work, tokenizer, max_length, validation, adapter)
 
 
-def _not_identity(settings: TrainSettings) -> dict[str, Any]:
-    """What is left out of the identity of a training: ``NOT_IDENTITY``, and later settings that are not changed."""
+def _identifying(settings: TrainSettings) -> JsonObject:
+    """The settings in the identity of a training: not ``NOT_IDENTITY``, nor later settings that are not changed."""
     left_out: dict[str, Any] = dict.fromkeys(NOT_IDENTITY | _unchanged(settings, LATER), True)
-    return left_out | ({"lora": _unchanged(settings.lora, LATER_OF_LORA)} if settings.lora else {})
+    if settings.lora:
+        left_out["lora"] = _unchanged(settings.lora, LATER_OF_LORA)
+    return settings.model_dump(exclude=left_out) | {"chat_template": template_identity(settings.chat_template)}
 
 
 def _unchanged(config: Config, names: set[str]) -> set[str]:
@@ -163,7 +165,7 @@ class WorkFolder:
         self.events = output.with_name(f"{output.name}.tensorboard")
         """The loss curve for TensorBoard."""
         self.samples = output.with_name(f"{output.name}.samples.jsonl")
-        """What the model said at each validation."""
+        """What the model generated at each validation."""
 
     def finished(self) -> bool:
         """Whether the output is there already. Raises ``UserError`` if something else is in its place."""

@@ -1,4 +1,4 @@
-"""What the model says at each validation: greedy continuations of prompts of rows that are not trained on."""
+"""Samples of the model at each validation: greedy continuations of prompts of rows that are not trained on."""
 
 # ruff: noqa: ARG002 (the arguments of a callback have the names that transformers gives them)
 from __future__ import annotations
@@ -12,8 +12,8 @@ import msgspec
 import torch
 from transformers import TrainerCallback
 
+from agentmill.schemas.monitoring import SampleConfig
 from agentmill.schemas.records.manifest import write_atomically
-from agentmill.schemas.training import SampleConfig
 from agentmill.trainers.command import say
 from agentmill.trainers.data import TrainingRows
 from agentmill.trainers.token_shards import ROW_IDS
@@ -34,7 +34,7 @@ class Prompt:
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """A line of ``OUTPUT.samples.jsonl``; ``ended`` says that the model ended its turn within ``max_tokens``."""
+    """A line of ``OUTPUT.samples.jsonl``; ``ended``: the model ended its turn within ``max_tokens``."""
 
     step: int
     row_id: str

@@ -228,7 +228,7 @@ def sft_method(settings: SftSettings, rows: TrainingRows, setup: TrainingSetup) 
     # Rows to validate on are alone in their packs, so that processes can share few of them.
     alone = [[row] for row in range(len(rows.validation.lengths))] if rows.validation and packs is not None else None
     trees = settings.share_prefixes
-    # With these kernels transformers tells rows apart by their positions in a batch of one row only.
+    # With these kernels transformers separates rows by their positions in a batch of one row only.
     flat = settings.packing and settings.attention in FLASH
     examples = sequence_examples(rows, packs, trees)
     return Method(

@@ -15,7 +15,14 @@ from transformers import PrinterCallback, TrainingArguments
 from transformers.utils import logging
 
 from agentmill.schemas.models import adapter_base
-from agentmill.trainers.adapters import ModelFiles, check_all_linear, load_adapter
+from agentmill.trainers.adapters import (
+    ModelFiles,
+    check_all_linear,
+    check_lora_targets,
+    is_tied,
+    load_adapter,
+    lora_config,
+)
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import row_order
 from agentmill.trainers.command import TrainSettings, say
@@ -27,13 +34,10 @@ from agentmill.trainers.model_card import TrainingRecord, summarize, versions, w
 from agentmill.trainers.model_io import (
     Task,
     attention_of,
-    check_lora_targets,
     every_process_loads,
-    is_tied,
     load_merged,
     load_model,
     load_weights,
-    lora_config,
     save_adapter,
     save_whole,
 )
@@ -78,11 +82,11 @@ class Method:
     """What one way of training adds to what all do.
 
     ``trainer`` is our subclass of TRL's, which also gets ``trainer_arguments``; ``config`` is TRL's configuration for
-    it, which also gets ``options``. ``lengths`` are those of the ``examples``, in tokens; ``measured`` are
-    the values in a point of the loss curve with ``POINT``; ``packs`` are the sequences of each, if they are packs;
-    ``reference`` is a model to be kept besides the trained one; ``scored`` are the names of the values of the reference
-    that are made once, of rows and of places in their order; ``task`` is what the model is for. ``validation`` are
-    examples that are not trained on.
+    it, which also gets ``options``. ``lengths`` are those of the ``examples``, in tokens; ``validation`` are examples
+    that are not trained on. ``measured`` are the values in a point of the loss curve with ``POINT``; ``packs`` are the
+    sequences of each, if they are packs. ``reference`` is a model that is kept in addition to the trained one, and
+    ``scored`` are the names of its values that are made once, of rows and of places in their order. ``task`` is what
+    the model is for.
     """
 
     trainer: type[BaseTrainer]
@@ -121,23 +125,7 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
             setup.work.prepare(settings.resume)
     checkpoint = setup.work.latest_checkpoint()
 
-    # The head of a reward model is drawn while the model is loaded, before the trainer sets its seed.
-    torch.manual_seed(settings.seed)
-    model = load_start(setup, settings, precision, method.task)
-    check_attention(model.config)
-    check_optimizer(arguments, model)
-    order = example_order(settings, method, arguments)
-    scores = None
-    if method.scored is not None:
-        group = settings.batch_size * data_processes(arguments)
-        scores = open_scores(settings, setup, precision, method.scored, order, group)
-    reference = None
-    if method.reference and not (scores and needs_no_copy(scores, setup, bool(checkpoint))):
-        # TRL divides a reference as each process has it, and does not send it from the first.
-        with every_process_loads():
-            reference = load_reference(method.reference, settings, precision)
-    with trl_errors(settings.trl):
-        trainer = make_trainer(settings, setup, method, arguments, (model, reference), scores)
+    trainer = build_trainer(settings, setup, method, arguments, precision, resumed=checkpoint is not None)
     # TRL has put the adapter on by now, so what learns is known.
     parameters = count_parameters(trainer.model)
     # Where processes share sequences, no batch can be tried by itself.
@@ -151,31 +139,69 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
         trainer.add_callback(callback)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(str(setup.work.raw))
-    points = [point for point in trainer.state.log_history if "loss" in point]
-    curve = [{key: point[key] for key in (*POINT, *method.measured)} for point in points]
 
     if arguments.process_index == 0:
         write_model(setup, settings, method.task)
         # A limit that the last step reaches ends nothing.
         reasons = [guard.reason for guard in guards if guard.reason is not None]
         stopped = reasons[0] if reasons and trainer.state.global_step < arguments.max_steps else None
-        facts = {
-            "precision": precision,
-            "attention": attention_of(model),
-            "packs": method.packs and len(method.packs),
-            **parameters,
-            **summarize(curve),
-        }
-        facts |= {"steps": trainer.state.global_step, "stopped": stopped}
-        facts["validation"] = validation_record(setup, rows, trainer.state, arguments)
-        facts["estimate"] = first_step.compared() if stopped is None else {}
-        record = make_record(settings, setup, rows, arguments, facts)
-        made = order[: record.steps * record.rows_per_step]
-        rows.write_seen(setup.work.model, method.packs, made, record.rows_per_step)
-        write_record(setup.work.model, record, setup.table.manifest)
-        setup.work.publish()
+        estimate = first_step.compared() if stopped is None else {}
+        facts = {"precision": precision, "stopped": stopped, "estimate": estimate, **parameters}
+        publish(settings, setup, rows, method, trainer, facts)
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
+
+
+def publish(
+    settings: TrainSettings,
+    setup: TrainingSetup,
+    rows: TrainingRows,
+    method: Method,
+    trainer: BaseTrainer,
+    facts: dict[str, Any],
+) -> None:
+    """Write what a finished training leaves with its model, and let the folder appear; ``facts`` are of its record."""
+    points = [point for point in trainer.state.log_history if "loss" in point]
+    curve = [{key: point[key] for key in (*POINT, *method.measured)} for point in points]
+    facts |= {
+        "attention": attention_of(trainer.model),
+        "packs": method.packs and len(method.packs),
+        "steps": trainer.state.global_step,
+        "validation": validation_record(setup, rows, trainer.state, trainer.args),
+        **summarize(curve),
+    }
+    record = make_record(settings, setup, rows, trainer.args, facts)
+    made = trainer.order[: record.steps * record.rows_per_step]
+    rows.write_seen(setup.work.model, method.packs, made, record.rows_per_step)
+    write_record(setup.work.model, record, setup.table.manifest)
+    setup.work.publish()
+
+
+def build_trainer(
+    settings: TrainSettings,
+    setup: TrainingSetup,
+    method: Method,
+    arguments: TrainingArguments,
+    precision: str,
+    resumed: bool,
+) -> BaseTrainer:
+    """The trainer with the model and its reference loaded, as far as one is needed beyond what is scored already."""
+    # The head of a reward model is drawn while the model is loaded, before the trainer sets its seed.
+    torch.manual_seed(settings.seed)
+    model = load_start(setup, settings, precision, method.task)
+    check_attention(model.config)
+    check_optimizer(arguments, model)
+    scores = None
+    if method.scored is not None:
+        order, group = example_order(settings, method, arguments), settings.batch_size * data_processes(arguments)
+        scores = open_scores(settings, setup, precision, method.scored, order, group)
+    reference = None
+    if method.reference and not (scores and needs_no_copy(scores, setup, resumed)):
+        # TRL divides a reference as each process has it, and does not send it from the first.
+        with every_process_loads():
+            reference = load_reference(method.reference, settings, precision)
+    with trl_errors(settings.trl):
+        return make_trainer(settings, setup, method, arguments, (model, reference), scores)
 
 
 def load_start(setup: TrainingSetup, settings: TrainSettings, precision: str, task: Task) -> Any:
@@ -210,7 +236,7 @@ def make_trainer(
     ``scores`` are those of the reference, where it runs before the first step only.
     """
     model, reference = models
-    order = scores.order if scores is not None else example_order(settings, method, arguments)
+    order = scores.order.tolist() if scores is not None else example_order(settings, method, arguments)
     validation = method.validation
     trainer = method.trainer(
         model=model,
@@ -227,7 +253,7 @@ def make_trainer(
         **({"scores": scores, "kept": method.reference is None} if scores is not None else {}),
         **method.trainer_arguments,
     )
-    group = settings.batch_size * data_processes(arguments)
+    trainer.order, group = order, settings.batch_size * data_processes(arguments)
     trainer.batch_lengths = np.take(method.lengths, order).reshape(-1, group).max(1)
     # transformers adds it where tqdm is disabled, and prints each point of the curve.
     trainer.remove_callback(PrinterCallback)

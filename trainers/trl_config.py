@@ -21,7 +21,7 @@ from trl.trainer.sft_config import SFTConfig
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-from agentmill.schemas.training import SET_BY
+from agentmill.schemas.trl_fields import SET_BY
 
 CONFIGS: Mapping[str, type[TrainingArguments]] = {
     "sft": SFTConfig,

@@ -14,12 +14,12 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.hub import is_address
 from agentmill.schemas.ids import digest, random_key
+from agentmill.schemas.monitoring import ValidationConfig
 from agentmill.schemas.tables import Table
-from agentmill.schemas.training import ValidationConfig
 from agentmill.trainers.command import TrainSettings
 
 GROUPS = ("task_id", "trajectory_id", "chosen_id", "row_id")
-"""Fields of rows; the first that a row has says which rows it stays together with."""
+"""Fields of rows; rows with the same value in the first that they have stay together."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class HeldOut:
 
     @property
     def identity(self) -> str:
-        """What tells it from others."""
+        """What identifies it."""
         return digest(sorted(self.groups), self.split)
 
 

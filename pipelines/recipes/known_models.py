@@ -81,7 +81,7 @@ class KnownModels:
         kinds = self._not_served.get(config.adapter or "")
         if kinds:
             raise UserError(
-                f"{where}: {reference!r} is an adapter with {kinds}, which vLLM does not serve beside its model\n"
+                f"{where}: {reference!r} is an adapter with {kinds}, which vLLM does not serve with its model\n"
                 f"set lora.merge: true in the step {config.adapter!r}, or train it without {kinds}",
                 ErrorCode.MODEL_OF_WRONG_KIND,
             )
@@ -120,7 +120,7 @@ class KnownModels:
             # Where this training is left out, what cannot be trained acts in the place of the trained model, too.
             self._versions[name] = {BASE: base}
             if training.makes != REWARD_MODEL:
-                # A copy: what a route has trained is told from what was there before by identity.
+                # A copy: identity separates what a route has trained from what was there before.
                 self._note_newest(step, training, base.model_copy())
             return
         scores = training.makes == REWARD_MODEL

@@ -25,10 +25,10 @@ from agentmill.pipelines.serving.chat_template import check_template
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint
 from agentmill.pipelines.serving.models import BUNDLED, ModelConfig, check_model, model_path
 from agentmill.pipelines.serving.vllm_command import gpu_groups
-from agentmill.schemas.adapter_settings import PEFT_NAMES, check_lora_agrees
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
+from agentmill.schemas.lora import PEFT_NAMES, check_lora_agrees
 from agentmill.schemas.model_hub import cached_model, hub_model
 from agentmill.schemas.models import ADAPTER_CONFIG, cache_folder, chat_template, read_json
 from agentmill.schemas.templates.folder_tokenizer import tokenizer_folder

@@ -1,6 +1,6 @@
 """One recipe run with several seeds, and its evaluations over them.
 
-One run says how sure its success is for other tasks, and nothing of how it changes with the draws of data and training.
+The interval of one run is over tasks; how success varies with the draws of data and training only several runs show.
 """
 
 from __future__ import annotations

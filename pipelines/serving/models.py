@@ -495,7 +495,7 @@ def model_folder(model: str) -> Path:
     folder = model_path(model) if hub is None else fetch_model(hub, log_line)
     if is_adapter(folder):
         raise UserError(
-            f"{model} holds an adapter; name its model, and the adapter beside it:"
+            f"{model} holds an adapter; name its model, and the adapter as well:"
             f" {{model: …, adapter: NAME, server: {{lora: {{NAME: {model}}}}}}}",
             ErrorCode.MODEL_OF_WRONG_KIND,
         )

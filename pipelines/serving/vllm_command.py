@@ -138,7 +138,7 @@ def _lora_rank(folder: Path) -> int:
     refused = [*(["use_dora"] if known.get("use_dora") else ()), *(["modules_to_save"] if layers else ())]
     if refused:
         raise UserError(
-            f"the adapter {folder} has {refused[0]}, which vLLM does not serve beside a model; make it a model:"
+            f"the adapter {folder} has {refused[0]}, which vLLM does not serve with a model; make it a model:"
             f" agentmill merge {folder} --out {folder}-merged",
             ErrorCode.MODEL_OF_WRONG_KIND,
         )

@@ -72,6 +72,17 @@ def too_few(made: int, n: int, wanted: str, why: str, parameter: str = "plan_len
     return GenerationError(TOO_FEW, f"the environment has {found} with {wanted}: {why}; n is {n}, so {advice}")
 
 
+def plan_range(plan_length: tuple[int, int]) -> tuple[int, int]:
+    """The least and the most actions of a plan. Raises ``UserError`` for an empty range."""
+    least, most = plan_length
+    if not 1 <= least <= most:
+        raise UserError(
+            f"plan_length is [{least}, {most}]; expected [least, most] with 1 <= least <= most",
+            ErrorCode.RANGE_EMPTY,
+        )
+    return least, most
+
+
 def different_tasks(
     propose: Callable[[int], Task | GenerationError], n: int, wanted: str, tries: int, parameter: str = "plan_length"
 ) -> Iterator[Task | GenerationError]:

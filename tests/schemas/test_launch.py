@@ -18,6 +18,7 @@ from agentmill.schemas.launch import (
     shipped_configurations,
     visible_gpus,
 )
+from agentmill.schemas.training import SftConfig
 from tests.errors import user_error
 
 SHIPPED = ["ddp", "ddp_cpu", "fsdp2", "fsdp2_cp", "fsdp2_offload", "fsdp_cpu", "zero2", "zero3"]
@@ -168,6 +169,9 @@ def test_context_parallelism_is_for_sft_without_packing() -> None:
     for trainer, packing in (("sft", True), ("dpo", False)):
         with user_error("rule-broken", "fsdp2_cp", "without packing, share_prefixes and validation only"):
             check_configuration("fsdp2_cp", trainer, "auto", packing)
+    assert not SftConfig().needs_whole_sequences
+    for given in ({"packing": True}, {"share_prefixes": True}, {"validation": {"share": 0.1}}):
+        assert SftConfig.model_validate(given).needs_whole_sequences
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ TINY = HubModel("org/tiny")
 class World(NamedTuple):
     hub: FakeHub
     home: Path
-    said: list[str]
+    printed: list[str]
 
 
 @pytest.fixture
@@ -67,39 +67,39 @@ def test_a_model_is_downloaded_once_and_then_used_offline(world: World, monkeypa
     commit = world.hub.branches["org/tiny"]["main"]
     size = sum(map(len, FILES.values()))
     assert missing_files(TINY) == {name: len(data) for name, data in FILES.items()}
-    folder = fetch_model(TINY, world.said.append)
+    folder = fetch_model(TINY, world.printed.append)
     assert folder.name == commit
     assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")) == sorted(FILES)
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
-    assert world.said == [
+    assert world.printed == [
         f"downloading org/tiny@{commit} from the Hub: 4 files, {size / 1e6:,.1f} MB, into {world.home}"
     ]
 
     world.hub.requests.clear()
     pinned = HubModel("org/tiny", commit)
-    assert fetch_model(pinned, world.said.append) == cached_model(pinned) == folder
+    assert fetch_model(pinned, world.printed.append) == cached_model(pinned) == folder
     assert not world.hub.requests
     offline(monkeypatch)
-    assert fetch_model(pinned, world.said.append) == folder
-    assert fetch_model(TINY, world.said.append) == folder
-    assert world.said[1:] == [
+    assert fetch_model(pinned, world.printed.append) == folder
+    assert fetch_model(TINY, world.printed.append) == folder
+    assert world.printed[1:] == [
         f"the Hub cannot be asked for the newest org/tiny; taking the one in the cache, commit {commit}"
     ]
 
 
 def test_a_branch_that_moves_is_a_new_commit_and_the_pinned_one_stays(world: World) -> None:
-    first = pin_model(TINY, world.said.append)
+    first = pin_model(TINY, world.printed.append)
     assert first.is_pinned
-    before = fetch_model(first, world.said.append)
+    before = fetch_model(first, world.printed.append)
     world.hub.push("org/tiny", {**FILES, "config.json": b'{"a": 1}'})
-    assert fetch_model(first, world.said.append) == before
-    after = fetch_model(TINY, world.said.append)
+    assert fetch_model(first, world.printed.append) == before
+    after = fetch_model(TINY, world.printed.append)
     assert (before / "config.json").read_bytes() == b"{}"
     assert (after / "config.json").read_bytes() == b'{"a": 1}'
 
 
 def test_a_tokenizer_needs_no_weights(world: World) -> None:
-    folder = fetch_model(TINY, world.said.append, weights=False)
+    folder = fetch_model(TINY, world.printed.append, weights=False)
     assert sorted(path.name for path in folder.iterdir()) == ["chat_template.jinja", "config.json", "tokenizer.json"]
     pinned = HubModel("org/tiny", folder.name)
     assert cached_model(pinned, weights=False) == folder
@@ -111,10 +111,10 @@ def test_a_download_that_breaks_off_is_continued(world: World, monkeypatch: pyte
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100_000)
     world.hub.files_left = 0
     with user_error("hub-refuses", "org/tiny@", "run the same command again, it goes on"):
-        fetch_model(TINY, world.said.append)
+        fetch_model(TINY, world.printed.append)
     world.hub.files_left, world.hub.cut_after = None, 500_000
     world.hub.sent_bytes = 0
-    folder = fetch_model(TINY, world.said.append)
+    folder = fetch_model(TINY, world.printed.append)
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
     # What came before the cut is not sent again.
     assert world.hub.cut_after is None
@@ -144,8 +144,8 @@ def test_what_cannot_be_had(
     named = hub_model(model)
     assert named is not None
     with user_error(code, *parts) as caught:
-        fetch_model(named, world.said.append)
-    assert "hf_secret" not in "\n".join([str(caught.value), *world.said])
+        fetch_model(named, world.printed.append)
+    assert "hf_secret" not in "\n".join([str(caught.value), *world.printed])
     assert not list(world.home.rglob("*.bin"))
 
 
@@ -154,10 +154,10 @@ def test_without_a_network(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
     with monkeypatch.context() as patch:
         offline(patch)
         with user_error("hub-unreachable", "org/tiny@v1", "HF_HUB_OFFLINE", *advice):
-            fetch_model(HubModel("org/tiny", "v1"), world.said.append)
+            fetch_model(HubModel("org/tiny", "v1"), world.printed.append)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     with user_error("hub-unreachable", "org/tiny@v1", *advice):
-        fetch_model(HubModel("org/tiny", "v1"), world.said.append)
+        fetch_model(HubModel("org/tiny", "v1"), world.printed.append)
 
 
 def test_a_cache_without_all_shards_is_not_enough(world: World) -> None:
@@ -169,7 +169,7 @@ def test_a_cache_without_all_shards_is_not_enough(world: World) -> None:
         "two.safetensors": b"2",
     }
     commit = world.hub.push("org/sharded", files)
-    folder = fetch_model(HubModel("org/sharded"), world.said.append)
+    folder = fetch_model(HubModel("org/sharded"), world.printed.append)
     pinned = HubModel("org/sharded", commit)
     assert cached_model(pinned) == folder
     (folder / "two.safetensors").unlink()

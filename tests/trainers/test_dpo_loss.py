@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
-from agentmill.schemas.training import LoraConfig
+from agentmill.schemas.lora import LoraConfig
 from agentmill.trainers.adapters import ModelFiles
 from agentmill.trainers.command import DpoSettings
 from agentmill.trainers.dpo import dpo_method

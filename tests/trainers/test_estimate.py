@@ -7,6 +7,7 @@ import re
 import shutil
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 
 from agentmill.trainers import estimate
 from agentmill.trainers.dpo import main as dpo_main
-from agentmill.trainers.estimate import fit, optimizer_cost, plan_trial, predict
+from agentmill.trainers.estimate import fit, optimizer_cost, plan_trial, predict, validations
 from agentmill.trainers.model_card import estimate_sentence
 from agentmill.trainers.peak_memory import PeakMemory
 from agentmill.trainers.run_dir import WorkFolder
@@ -80,8 +81,8 @@ def test_the_peak_within_a_context_is_seen() -> None:
 def test_the_card_says_how_good_the_estimate_was() -> None:
     assert estimate_sentence({}) == ""
     known = {"steps": 8, "estimated_seconds": 12.0, "seconds": 11.0, "estimated_memory_gib": 3.1, "memory_gib": 3.0}
-    said = estimate_sentence(known)
-    assert said == "Estimated before the first of 8 steps: 12 s and 3.1 GiB;\nit took 11 s and 3.0 GiB.\n"
+    printed = estimate_sentence(known)
+    assert printed == "Estimated before the first of 8 steps: 12 s and 3.1 GiB;\nit took 11 s and 3.0 GiB.\n"
 
 
 def weights(folder: Path) -> str:
@@ -91,6 +92,17 @@ def weights(folder: Path) -> str:
 def curve(folder: Path) -> list[dict[str, Any]]:
     points = json.loads((folder / "training.json").read_bytes())["loss_curve"]
     return [{key: value for key, value in point.items() if key != "seconds"} for point in points]
+
+
+@pytest.mark.parametrize(
+    ("done", "every", "strategy", "expected"),
+    [(0, 4, "steps", 3), (8, 4, "steps", 1), (0, 5, "steps", 2), (0, 20, "steps", 1), (0, 4, "no", 0)],
+)
+def test_the_validations_that_are_left(done: int, every: int, strategy: str, expected: int) -> None:
+    arguments = SimpleNamespace(eval_strategy=strategy, eval_steps=every)
+    trainer: Any = SimpleNamespace(args=arguments, state=SimpleNamespace(max_steps=10))
+    # Ten steps are validated at 4, 8 and 10.
+    assert validations(trainer, 10 - done) == expected
 
 
 @pytest.mark.slow
@@ -104,8 +116,8 @@ def test_a_training_is_the_same_with_an_estimate_and_without(
     monkeypatch.setattr(estimate, "SHARE", 10.0)
     for name in ("true", "false"):
         assert main(["--config", str(config), *options, f"estimate={name}", f"output={tmp_path / name}"]) == 0
-        said = capsys.readouterr().err
-        assert bool(re.search(r"estimate: 4 steps of 8 × \d+ tokens on average, about \d:\d\d:\d\d \(±", said)) == (
+        printed = capsys.readouterr().err
+        assert bool(re.search(r"estimate: 4 steps of 8 × \d+ tokens on average, about \d:\d\d:\d\d \(±", printed)) == (
             name == "true"
         )
     assert weights(tmp_path / "true") == weights(tmp_path / "false") == weights(tmp_path / "short")
@@ -125,8 +137,8 @@ def test_what_the_reference_takes_is_counted(
     monkeypatch.setattr(estimate, "SHARE", 10.0)
     for name, value in (("measured", "true"), ("plain", "false")):
         assert dpo_main(["--config", str(dpo_config), f"estimate={value}", f"output={tmp_path / name}"]) == 0
-    said = capsys.readouterr().err
-    assert said.index("estimate: 8 steps of 4 ×") < said.index("reference: 4 batches scored")
+    printed = capsys.readouterr().err
+    assert printed.index("estimate: 8 steps of 4 ×") < printed.index("reference: 4 batches scored")
     assert weights(tmp_path / "measured") == weights(tmp_path / "plain")
 
 
@@ -162,10 +174,10 @@ def test_too_little_memory_ends_the_training_before_its_first_step(
     monkeypatch.setattr(estimate, "SHARE", 10.0)
     monkeypatch.setattr(estimate, "memory_limit", lambda: 2.0**27)
     assert main(["--config", str(config)]) == 2
-    said = capsys.readouterr().err
-    assert re.search(r"the longest batch \(4 × \d+ tokens\) needs about \d\.\d GiB, more than the 0\.1 GiB", said)
-    assert "set batch_size=2 gradient_accumulation=2, or train a part of the weights (lora={rank: 16})" in said
-    assert "step 1 of" not in said
+    printed = capsys.readouterr().err
+    assert re.search(r"the longest batch \(4 × \d+ tokens\) needs about \d\.\d GiB, more than the 0\.1 GiB", printed)
+    assert "set batch_size=2 gradient_accumulation=2, or train a part of the weights (lora={rank: 16})" in printed
+    assert "step 1 of" not in printed
     assert main(["--config", str(config), "estimate=false", "max_steps=1"]) == 0
 
     def full(*_: Any, **__: Any) -> None:

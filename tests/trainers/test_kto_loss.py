@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from agentmill.schemas.training import LoraConfig
+from agentmill.schemas.lora import LoraConfig
 from agentmill.trainers.adapters import ModelFiles
 from agentmill.trainers.command import KtoSettings
 from agentmill.trainers.kto import UnpairedCollator

@@ -13,7 +13,8 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 
-from agentmill.schemas.training import LoraConfig, TrainConfig
+from agentmill.schemas.lora import LoraConfig
+from agentmill.schemas.training import TrainConfig
 from agentmill.trainers.command import SftSettings
 from agentmill.trainers.merge import main as merge_main
 from agentmill.trainers.model_io import kept_dtype, load_model, load_tokenizer, load_weights, save_whole

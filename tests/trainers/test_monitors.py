@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from agentmill.schemas.config import validate
-from agentmill.schemas.training import DpoConfig, DriftLimits, KtoConfig
+from agentmill.schemas.monitoring import DriftLimits
+from agentmill.schemas.training import DpoConfig, KtoConfig
 from agentmill.trainers import monitors
 from agentmill.trainers.monitors import limit_reached, with_eta
 from tests.errors import user_error

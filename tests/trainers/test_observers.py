@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from transformers import TrainingArguments
 
-from agentmill.schemas.training import ValidationConfig
+from agentmill.schemas.monitoring import ValidationConfig
 from agentmill.trainers.command import KtoSettings, SftSettings
 from agentmill.trainers.monitors import StopOnDrift, StopWithoutImprovement
 from agentmill.trainers.observers import early_stops, set_validation

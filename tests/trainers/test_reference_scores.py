@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from agentmill.schemas.training import DpoConfig, LoraConfig, PairLoss
+from agentmill.schemas.lora import LoraConfig
+from agentmill.schemas.training import DpoConfig, PairLoss
 from agentmill.trainers import reference_scores, train_loop
 from agentmill.trainers.command import DpoSettings, KtoSettings
 from agentmill.trainers.dpo import dpo_method
@@ -91,6 +92,11 @@ def test_when_rows_are_scored_once() -> None:
     assert not scores_once(DpoSettings.model_validate({**given, "precompute_reference": False}), False, 100)
     with pytest.raises(ValueError, match="if the reference changes during it"):
         DpoConfig.model_validate({"precompute_reference": True, "trl": {"sync_ref_model": True}})
+    # Rows to validate on are scored as they come.
+    validated = {"validation": {"share": 0.1}}
+    assert not scores_once(DpoSettings.model_validate({**given, **validated}), False, 100)
+    with pytest.raises(ValueError, match="needed for the rows to validate on"):
+        DpoConfig.model_validate({"precompute_reference": True, **validated})
     with pytest.raises(ValueError, match="set `precompute_reference` beside `trl`"):
         DpoConfig.model_validate({"trl": {"precompute_ref_log_probs": True}})
 

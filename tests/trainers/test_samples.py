@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset
 
 from agentmill.schemas.config import validate
-from agentmill.schemas.training import SampleConfig
+from agentmill.schemas.monitoring import SampleConfig
 from agentmill.trainers.command import RewardSettings
 from agentmill.trainers.data import RowCounts, TrainingRows
 from agentmill.trainers.samples import Prompt, Sample, SampleGenerations, validation_prompts

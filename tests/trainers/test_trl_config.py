@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentmill.schemas.config import read_yaml, validate
-from agentmill.schemas.training import NOT_SETTABLE, SET_BY
+from agentmill.schemas.trl_fields import NOT_SETTABLE, SET_BY
 from agentmill.trainers.command import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
 from agentmill.trainers.sft import main
 from agentmill.trainers.trl_config import CONFIGS, check_trl_fields

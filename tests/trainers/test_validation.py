@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from agentmill.schemas.config import validate
+from agentmill.schemas.monitoring import ValidationConfig
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.rows import PreferenceRow, UnpairedRow
 from agentmill.schemas.tables import Table
-from agentmill.schemas.training import ValidationConfig
 from agentmill.trainers.command import SftSettings
 from agentmill.trainers.dpo import main as dpo_main
 from agentmill.trainers.kto import main as kto_main

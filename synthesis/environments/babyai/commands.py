@@ -40,7 +40,7 @@ ALONE: Mapping[str, str] = {
 WITH_OBJECT: Mapping[str, str] = {
     "go_to": "Walk to a thing that you have seen, and face it.",
     "pick_up": "Walk to a key, ball or box and take it; you can carry one thing.",
-    "put_next_to": "Walk to a free cell beside a thing, and put down what you carry.",
+    "put_next_to": "Walk to a free cell next to a thing, and put down what you carry.",
     "open": "Walk to a closed door or a box and open it; a locked door needs the key of its color in your hand.",
     "close": "Walk to an open door and close it.",
     "go_through": "Walk through an open door.",
@@ -109,9 +109,9 @@ def legal(game: Game, sight: Sight) -> Iterator[tuple[ApiAction, list[int]]]:
     for name, cell in sight.places().items():
         thing = sight.names[name]
         facing = ways.facing(cell)
-        beside = ways.beside(cell) if game.carrying is not None and thing.type != "door" else None
-        if beside is not None:
-            yield ApiAction(function="put_next_to", kwargs={"object": name}), [*beside, DROP]
+        aside = ways.next_to(cell) if game.carrying is not None and thing.type != "door" else None
+        if aside is not None:
+            yield ApiAction(function="put_next_to", kwargs={"object": name}), [*aside, DROP]
         if facing is not None:
             for function, last in _handled(thing, game.carrying):
                 yield ApiAction(function=function, kwargs={"object": name}), _ended(facing, last)
@@ -149,8 +149,8 @@ class Ways:
         """The way to a place before ``cell``, with the look at it; ``None`` if none is known."""
         return self._shortest(lambda front: front == cell)
 
-    def beside(self, cell: Cell) -> list[int] | None:
-        """The way to where an empty cell beside ``cell`` is in front of the agent."""
+    def next_to(self, cell: Cell) -> list[int] | None:
+        """The way to where an empty cell next to ``cell`` is in front of the agent."""
         neighbours = {(cell[0] + across, cell[1] + down) for across, down in AHEAD} & self._sight.cells
         empty = {each for each in neighbours if self._game.grid.get(*each) is None}
         return self._shortest(lambda front: front in empty)

@@ -1,7 +1,7 @@
 """Levels of BabyAI (arXiv:1810.08272) as text: the game, its missions, rewards and limits are those of ``minigrid``.
 
 ``spec.source`` is the gymnasium id (``BabyAI-GoToLocal-v0``), ``spec.parameters["options"]`` are the level's own
-(``room_size``, ``num_dists`` …); ``task.initial_state["seed"]`` draws map and mission. What is seen is said in words
+(``room_size``, ``num_dists`` …); ``task.initial_state["seed"]`` draws map and mission. What is seen is written in words
 (as in "BabyAI-Text", arXiv:2302.02662), and commands walk by themselves (``commands``). A mission is met when the game
 rewards it. The game's own limit of actions truncates.
 """

@@ -80,8 +80,8 @@ class Expert:
         """Put down what is carried, not in the way to a door."""
         column, row = before(self._game)
         cells = {(column + across, row + down) for across, down in AHEAD} & self._sight.cells
-        beside = [self._game.grid.get(*cell) for cell in cells]
-        if self._game.grid.get(column, row) is None and not any(each and each.type == "door" for each in beside):
+        neighbours = [self._game.grid.get(*cell) for cell in cells]
+        if self._game.grid.get(column, row) is None and not any(each and each.type == "door" for each in neighbours):
             return ApiAction(function="drop", kwargs={})
         return TURN_LEFT
 

@@ -1,4 +1,4 @@
-"""Tasks for levels of BabyAI: a seed draws map and mission, and the expert says how many commands the solution has."""
+"""Tasks for levels of BabyAI: a seed draws map and mission, and the length of the expert's solution is measured."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from contextlib import closing
 
 import msgspec
 
-from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction
@@ -20,6 +18,7 @@ from agentmill.synthesis.generators.generator import (
     check_direction,
     different_tasks,
     is_on_side,
+    plan_range,
     turns_of_plan,
 )
 from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of
@@ -32,13 +31,7 @@ class BabyaiTaskGenerator:
     """Proposes missions whose solutions are ``plan_length`` = (least, most) commands long."""
 
     def __init__(self, plan_length: tuple[int, int] = (2, 8)) -> None:
-        least, most = plan_length
-        if not 1 <= least <= most:
-            raise UserError(
-                f"plan_length is [{least}, {most}]; expected [least, most] with 1 <= least <= most",
-                ErrorCode.RANGE_EMPTY,
-            )
-        self._least, self._most = least, most
+        self._least, self._most = plan_range(plan_length)
 
     async def propose(self, spec: EnvironmentSpec, n: int, seed: int) -> AsyncIterator[Task | GenerationError]:
         """``n`` tasks or failures, no two of one map and mission; one failure for a level that cannot be made."""

@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.synthesis.environments.pddl.domain import PddlError
@@ -24,6 +22,7 @@ from agentmill.synthesis.generators.generator import (
     check_direction,
     different_tasks,
     is_on_side,
+    plan_range,
 )
 from agentmill.synthesis.generators.pddl_tasks.evolution import METHODS, Parent
 from agentmill.synthesis.generators.pddl_tasks.planning_environment import (
@@ -42,13 +41,7 @@ class PddlTaskGenerator:
     """Proposes planning tasks whose plans are ``plan_length`` = (least, most) actions long, and evolves tasks."""
 
     def __init__(self, plan_length: tuple[int, int] = (2, 8), limits: PlanLimits = PlanLimits()) -> None:
-        least, most = plan_length
-        if not 1 <= least <= most:
-            raise UserError(
-                f"plan_length is [{least}, {most}]; expected [least, most] with 1 <= least <= most",
-                ErrorCode.RANGE_EMPTY,
-            )
-        self._least, self._most = least, most
+        self._least, self._most = plan_range(plan_length)
         self._limits = limits
 
     async def propose(self, spec: EnvironmentSpec, n: int, seed: int) -> AsyncIterator[Task | GenerationError]:

@@ -12,8 +12,6 @@ from contextlib import closing
 
 import msgspec
 
-from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.task import Difficulty, EnvironmentSpec, Lineage, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction
@@ -27,6 +25,7 @@ from agentmill.synthesis.generators.generator import (
     check_direction,
     different_tasks,
     is_on_side,
+    plan_range,
 )
 from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import Call, LiveToolbox, plain, read_toolbox, shape
 from agentmill.synthesis.generators.toolbox_tasks.operation import LOOK_UP, Operation, OperationSampler
@@ -59,12 +58,7 @@ class ToolboxTaskGenerator:
     """Proposes tasks whose solutions are ``plan_length`` = (least, most) calls long, ``finish`` among them."""
 
     def __init__(self, plan_length: tuple[int, int] = (2, 8)) -> None:
-        least, most = plan_length
-        if not 1 <= least <= most:
-            raise UserError(
-                f"plan_length is [{least}, {most}]; expected [least, most] with 1 <= least <= most",
-                ErrorCode.RANGE_EMPTY,
-            )
+        least, most = plan_range(plan_length)
         self._least, self._most = max(2, least), max(2, most)
 
     async def propose(self, spec: EnvironmentSpec, n: int, seed: int) -> AsyncIterator[Task | GenerationError]:

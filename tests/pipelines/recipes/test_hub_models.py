@@ -56,10 +56,10 @@ def test_a_dry_run_says_what_would_be_downloaded(world: World) -> None:
 
 def test_a_run_stays_at_the_commits_that_it_began_with(world: World) -> None:
     commit = world.hub.branches["org/tiny"]["main"]
-    said: list[str] = []
-    plan = with_hub_models(world.plan(TRAIN), said.append)
+    printed: list[str] = []
+    plan = with_hub_models(world.plan(TRAIN), printed.append)
     assert plan.revisions == {"org/tiny": commit}
-    assert [f"downloading org/tiny@{commit}" in said[0], said[1:]] == [
+    assert [f"downloading org/tiny@{commit}" in printed[0], printed[1:]] == [
         True,
         [f"org/tiny on the Hub is commit {commit}, and stays so in this run"],
     ]
@@ -76,7 +76,7 @@ def test_a_run_stays_at_the_commits_that_it_began_with(world: World) -> None:
     world.hub.requests.clear()
     again = make_plan(plan.recipe)
     assert start_of(again.steps[-1].models["model"]) == f"org/tiny@{commit}"
-    assert with_hub_models(again, said.append) is again
+    assert with_hub_models(again, printed.append) is again
     assert not world.hub.requests
     assert not [line for line in check_dry(again).unchecked if "Hub" in line]
 

@@ -1,15 +1,53 @@
-"""The settings of a training that goes on from a LoRA adapter: those of the adapter, which it cannot change."""
+"""LoRA: the settings of a training with it, and those of one that goes on from an adapter, which it cannot change."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from agentmill.schemas.config import validate
+from pydantic import Field
+
+from agentmill.schemas.config import Config, validate
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.training import LoraConfig
+
+
+class LoraConfig(Config):
+    """Low-rank adaptation (arXiv:2106.09685): the base weights stay as they are, small matrices with them learn."""
+
+    rank: Annotated[int, Field(ge=1)] = Field(16, description="Rank of the matrices.")
+    alpha: Annotated[float, Field(gt=0)] = Field(32.0, description="What they add is scaled by alpha / rank.")
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="Share of their inputs that is dropped while training."
+    )
+    target_modules: list[str] | Literal["all-linear"] = Field(
+        "all-linear", description="Names of the layers that get them; `all-linear` is every one but the output head."
+    )
+    dora: bool = Field(
+        False, description="Also learn a length for each output of a layer (arXiv:2402.09353); slower, often better."
+    )
+    rslora: bool = Field(
+        False, description="Scale by alpha / sqrt(rank), so that high ranks learn as fast (arXiv:2312.03732)."
+    )
+    modules_to_save: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="Layers trained in full along with the matrices and kept with them, such as `embed_tokens`."
+    )
+    quantize: Literal["4bit", "8bit"] | None = Field(
+        None,
+        description="Keep the base weights in 4 or 8 bits while training (QLoRA, arXiv:2305.14314): a quarter or half"
+        " of the memory of bf16. Merged into the whole weights. Needs the extra `bitsandbytes`.",
+    )
+    # A training makes a model: merged, it can be served, evaluated and trained further without its base.
+    merge: bool = Field(
+        True, description="Write a whole model, the matrices added to the base weights; false: the adapter alone."
+    )
+
+    @property
+    def not_served(self) -> list[str]:
+        """The settings that make an adapter which vLLM refuses to serve with its model."""
+        return [name for name in ("dora", "modules_to_save") if getattr(self, name)]
+
 
 PEFT_NAMES: Mapping[str, str] = {
     "rank": "r",

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentmill.schemas.adapter_settings import CHANGEABLE, PEFT_NAMES, check_lora_agrees, lora_of_adapter
-from agentmill.schemas.training import LoraConfig
+from agentmill.schemas.lora import CHANGEABLE, PEFT_NAMES, LoraConfig, check_lora_agrees, lora_of_adapter
 from tests.errors import user_error
 
 HELD = {"r": 4, "lora_alpha": 12, "lora_dropout": 0.1, "target_modules": ["v_proj", "q_proj"], "use_dora": True}
