@@ -88,14 +88,14 @@ def record(number: int) -> dict[str, object]:
     chance = random.Random(number)
     house = House(chance)
     given = "Act in a house to fulfil a task. In each reply give a thought and one action, as:\nTHOUGHT: …\nACTION: …"
-    turns = [{"from": "human", "value": given}, {"from": "gpt", "value": "OK"}]
+    conversation = [{"from": "human", "value": given}, {"from": "gpt", "value": "OK"}]
     before = house.question()
     for thought, command, shown in turns(house, chance):
-        turns.append({"from": "human", "value": before})
-        turns.append({"from": "gpt", "value": f"THOUGHT: {thought}\nACTION: {command}"})
+        conversation.append({"from": "human", "value": before})
+        conversation.append({"from": "gpt", "value": f"THOUGHT: {thought}\nACTION: {command}"})
         before = shown
     # The last turn is what the last command did.
-    return {"id": f"household_{number}", "conversations": [*turns, {"from": "human", "value": before}]}
+    return {"id": f"household_{number}", "conversations": [*conversation, {"from": "human", "value": before}]}
 
 
 def main() -> None:
