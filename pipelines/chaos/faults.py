@@ -166,7 +166,12 @@ FAULTS: Mapping[str, Fault] = {
     "kill_starting_server": Fault("SIGKILL to one of a server that starts", frozenset({FAILED}), kills_server(False)),
     "terminate": Fault("SIGTERM to the launcher", frozenset({TERMINATED}), signals_launcher(signal.SIGTERM)),
     "terminate_group": Fault("SIGTERM to the process group", frozenset({TERMINATED}), signals_group(signal.SIGTERM)),
-    "interrupt": Fault("SIGINT to the process group", frozenset({INTERRUPTED}), signals_group(signal.SIGINT)),
+    "interrupt": Fault(
+        # One that comes when the command is done and its process exits ends it as a second Ctrl-C does, by the signal.
+        "SIGINT to the process group",
+        frozenset({INTERRUPTED, -int(signal.SIGINT)}),
+        signals_group(signal.SIGINT),
+    ),
     "pause": Fault("all processes are stopped for up to 2 s", frozenset(), pause),
     "wake_workers": Fault("workers of a killed launcher wake after the next run", frozenset({KILLED}), wake_workers),
     "corrupt": Fault("a bit of the newest file flips, all are killed", frozenset({KILLED}), corrupt),
