@@ -22,6 +22,8 @@ from agentmill.pipelines.serving.server_process import ServerRecords
 from agentmill.schemas.records.manifest import MANIFEST_NAME
 
 FAILED, MISTAKE, INTERRUPTED, TERMINATED, KILLED = 1, 2, 130, 143, -int(signal.SIGKILL)
+# Once the outcome is decided and Python exits, the signal itself ends the process. A shell shows both as 130.
+INTERRUPTS = frozenset({INTERRUPTED, -int(signal.SIGINT)})
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -166,12 +168,7 @@ FAULTS: Mapping[str, Fault] = {
     "kill_starting_server": Fault("SIGKILL to one of a server that starts", frozenset({FAILED}), kills_server(False)),
     "terminate": Fault("SIGTERM to the launcher", frozenset({TERMINATED}), signals_launcher(signal.SIGTERM)),
     "terminate_group": Fault("SIGTERM to the process group", frozenset({TERMINATED}), signals_group(signal.SIGTERM)),
-    "interrupt": Fault(
-        # One that comes when the command is done and its process exits ends it as a second Ctrl-C does, by the signal.
-        "SIGINT to the process group",
-        frozenset({INTERRUPTED, -int(signal.SIGINT)}),
-        signals_group(signal.SIGINT),
-    ),
+    "interrupt": Fault("SIGINT to the process group", INTERRUPTS, signals_group(signal.SIGINT)),
     "pause": Fault("all processes are stopped for up to 2 s", frozenset(), pause),
     "wake_workers": Fault("workers of a killed launcher wake after the next run", frozenset({KILLED}), wake_workers),
     "corrupt": Fault("a bit of the newest file flips, all are killed", frozenset({KILLED}), corrupt),
