@@ -55,10 +55,10 @@ def run(*arguments: str) -> None:
 
 def test_two_processes_learn_what_one_does(config: Path, tmp_path: Path) -> None:
     others = f"validation_rows={write_table(tmp_path / 'others', rows(7))}"
-    validated = ["max_steps=6", "save_steps=3", others, "validation={every: 2, keep: best}"]
-    run(
-        "-m", "agentmill.trainers.sft", "--config", str(config), "batch_size=2", "launch={config: fsdp_cpu}", *validated
-    )
+    # Bf16 would round a step of two processes otherwise than one of a single process.
+    steps = ["precision=fp32", "max_steps=6"]
+    two = [*steps, "batch_size=2", "launch={config: fsdp_cpu}", "save_steps=3", others]
+    run("-m", "agentmill.trainers.sft", "--config", str(config), *two, "validation={every: 2, keep: best}")
     shared = json.loads((tmp_path / "tuned" / "training.json").read_bytes())
     assert shared["processes"] == 2
     assert shared["rows_per_step"] == 4
@@ -67,16 +67,16 @@ def test_two_processes_learn_what_one_does(config: Path, tmp_path: Path) -> None
     # Two processes take as many rows each, so the longest of seven is left out.
     short = sorted(rows(7), key=lambda row: len(str(row.messages)))[:6]
     fewer = f"validation_rows={write_table(tmp_path / 'fewer', short)}"
-    validation = [fewer, "validation={every: 2}"]
-    assert main(["--config", str(config), "batch_size=4", "max_steps=6", *validation, f"output={alone}"]) == 0
+    one = [*steps, "batch_size=4", fewer, "validation={every: 2}", f"output={alone}"]
+    assert main(["--config", str(config), *one]) == 0
     expected = json.loads((alone / "training.json").read_bytes())
     for key in ("loss", "grad_norm", "accuracy", "tokens"):
         both = [[point[key] for point in record["loss_curve"]] for record in (shared, expected)]
-        assert both[0] == pytest.approx(both[1], rel=2e-2), key
+        assert both[0] == pytest.approx(both[1], rel=1e-3), key
     assert shared["parameters"] == expected["parameters"]
     for key in ("step", "loss", "accuracy"):
         both = [[point[key] for point in record["validation"]["curve"]] for record in (shared, expected)]
-        assert both[0] == pytest.approx(both[1], rel=1e-2), key
+        assert both[0] == pytest.approx(both[1], rel=1e-3), key
     assert shared["validation"]["kept_step"] == shared["validation"]["best_step"] == 6
     seen = [pq.read_table(folder / "rows_seen.parquet").to_pydict() for folder in (tmp_path / "tuned", alone)]
     assert seen[0] == seen[1]

@@ -151,14 +151,15 @@ def test_a_training_is_that_of_a_reference_in_every_step(
     points = []
     for once in ("true", "false"):
         output = tmp_path / once
-        options = [f"precompute_reference={once}", f"lora={lora}", f"output={output}"]
+        # Bf16 rounds by the padding of a batch, which differs after the first pass.
+        options = ["precision=fp32", f"precompute_reference={once}", f"lora={lora}", f"output={output}"]
         assert main(["--config", str(config), *options]) == 0
         points.append(curve(output))
     # The reference is the model itself before the first step, or the one under its adapter.
     assert len(models) == (3 if lora == "null" else 2)
     assert points[0][:4] == points[1][:4], "in the first pass the batches are those that were scored"
     for key in ("loss", "margin", "chosen_change", "grad_norm"):
-        assert [each[key] for each in points[0]] == pytest.approx([each[key] for each in points[1]], rel=1e-3, abs=1e-5)
+        assert [each[key] for each in points[0]] == pytest.approx([each[key] for each in points[1]], rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.slow

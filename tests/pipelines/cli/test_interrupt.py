@@ -139,7 +139,9 @@ def test_a_training_in_two_processes_is_killed_and_goes_on(tmp_path: Path, monke
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     write_environments(tmp_path)
     models = {**MODELS, "actor": {"policy": "vllm", "model": str(tiny_model())}}
-    train = {**TRAIN, "max_steps": 24, "save_steps": 4, "launch": {"processes": 2, "config": "fsdp_cpu"}}
+    launch = {"processes": 2, "config": "fsdp_cpu"}
+    # Bf16 would round a step of two processes otherwise than one of a single process.
+    train = {**TRAIN, "max_steps": 24, "save_steps": 4, "launch": launch, "precision": "fp32"}
     recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT, train, models=models)
     checkpoint = tmp_path / "run/.tuned.work/checkpoint-4/complete"
     code, said = interrupted(started("run", recipe), "tuned", checkpoint.exists, signal.SIGKILL)
@@ -152,8 +154,8 @@ def test_a_training_in_two_processes_is_killed_and_goes_on(tmp_path: Path, monke
     assert (two["processes"], two["rows_per_step"], one["processes"], one["rows_per_step"]) == (2, 2, 1, 2)
     for key in ("step", "loss", "grad_norm", "tokens"):
         both = [[point[key] for point in each["loss_curve"]] for each in (two, one)]
-        assert both[0] == pytest.approx(both[1], rel=2e-2), key
-    assert two["settings"]["launch"] == train["launch"]
+        assert both[0] == pytest.approx(both[1], rel=1e-3), key
+    assert two["settings"]["launch"] == launch
 
 
 def test_sigterm_stops_a_stage_in_the_same_way(tmp_path: Path) -> None:
