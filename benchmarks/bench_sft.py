@@ -9,6 +9,8 @@ rows of like length share a batch.
 Tokens are those of the rows, without padding. Each arm has a process of its own and makes a step that is not timed;
 then the two that are compared take turns step by step, so that what else the machine does meets both. A ratio is the
 median over the rounds; that of processor time says more where the machine is not ours alone.
+
+With ``--many`` rows both arms also make one step after the other's end: what it takes to begin, with imports left out.
 """
 
 from __future__ import annotations
@@ -89,8 +91,8 @@ def trajectory(index: int, n_turns: int, n_facts: int, chance: random.Random) ->
     )
 
 
-def write_rows(folder: Path) -> None:
-    for name, (number, turns, facts) in SIZES.items():
+def write_rows(folder: Path, many: int) -> None:
+    for name, (number, turns, facts) in {**SIZES, "many": (many, *SIZES["quickstart"][1:])}.items():
         chance = random.Random(0)
         rows = [
             trajectory(index, chance.randint(1, turns), chance.randint(1 + facts // 3, facts), chance)
@@ -168,9 +170,11 @@ def plain_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
 
 def serve(given: argparse.Namespace, folder: Path) -> None:
     """Say what one time over the rows is, then make a step for every line that comes in and say what it took."""
+    import trl.trainer.sft_trainer  # noqa: F401  # What both import is not timed.
     from transformers import TrainerCallback
     from transformers.utils import logging
 
+    from agentmill.trainers.command import prepare_environment
     from agentmill.trainers.peak_memory import peak_bytes
 
     class Clock(TrainerCallback):
@@ -186,11 +190,16 @@ def serve(given: argparse.Namespace, folder: Path) -> None:
             print(json.dumps({**taken, "gib": peak_bytes() / 2**30}), flush=True)
 
     logging.set_verbosity_error()
-    trainer = (plain_trainer if given.arm == "TRL" else own_trainer)(given, folder)
-    loaded = [int(batch["attention_mask"].sum()) for batch in trainer.get_train_dataloader()]
+    if given.arm != "TRL":
+        prepare_environment()
+    make = plain_trainer if given.arm == "TRL" else own_trainer
+    begun = time.perf_counter()
+    trainer = make(given, folder)
     whole, trainer.args.max_steps = trainer.args.max_steps, 1
     trainer.train()
+    print(json.dumps({"seconds": time.perf_counter() - begun, "gib": peak_bytes() / 2**30}), flush=True)
     trainer.args.max_steps = whole
+    loaded = [int(batch["attention_mask"].sum()) for batch in trainer.get_train_dataloader()]
     trainer.add_callback(Clock())
     print(json.dumps({"tokens": sum(loaded), "steps": len(loaded)}), flush=True)
     while True:
@@ -206,8 +215,13 @@ class Arm:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True)
         self.turns: list[dict[str, float]] = []
 
+    def started(self) -> dict[str, float]:
+        """What it took until the end of its first step."""
+        return self._heard()
+
     def ready(self) -> None:
         """Wait until it can begin, and note what one time over the rows is."""
+        self.started()
         plan = self._heard()
         self.tokens, self.steps = plan["tokens"], int(plan["steps"])
 
@@ -249,6 +263,27 @@ def measure(given: argparse.Namespace, compared: Comparison, folder: Path) -> li
     return arms
 
 
+def show_start(given: argparse.Namespace, folder: Path) -> None:
+    """What each arm needs until the end of its first step, with many rows."""
+    found = []
+    for name in ("ours", "TRL"):
+        options = [f"--model={given.model}", f"--max-length={given.max_length}", "--batch-size=4"]
+        with (folder / "said").open("w+") as said:
+            arm = Arm(name, [*options, "--rows", str(folder / "many")], said)
+            try:
+                found.append(arm.started())
+            finally:
+                arm.process.kill()
+                arm.process.wait()
+    ours, other = found
+    print(
+        f"first step with {given.many:,} rows: ours {ours['seconds']:.1f} s and {ours['gib']:.2f} GiB,"
+        f" TRL {other['seconds']:.1f} s and {other['gib']:.2f} GiB; {other['seconds'] / ours['seconds']:.2f} times"
+        " ours",
+        flush=True,
+    )
+
+
 def show(compared: Comparison, arms: Sequence[Arm]) -> None:
     """A line for each of two arms, and what the first does against the second."""
     for arm in arms:
@@ -276,6 +311,7 @@ def main() -> None:
     parser.add_argument("--model", default="bundled:smollm2-135m-instruct", help="model folder or bundled:NAME")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--max-length", type=int, default=512)
+    parser.add_argument("--many", type=int, default=20_000, help="rows with which the start is measured; 0: it is not")
     for hidden in ("--arm", "--rows", "--batch-size"):
         parser.add_argument(hidden, type=int if hidden == "--batch-size" else str, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -292,9 +328,11 @@ def main() -> None:
         flush=True,
     )
     with tempfile.TemporaryDirectory() as made:
-        write_rows(Path(made))
+        write_rows(Path(made), given.many)
         for compared in COMPARISONS:
             show(compared, measure(given, compared, Path(made)))
+        if given.many:
+            show_start(given, Path(made))
 
 
 if __name__ == "__main__":

@@ -88,6 +88,8 @@ def prepare_environment() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     # The tokenizers library warns when a process forks after its threads have run.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # Of 1024 kernels, one for each length of a batch, oneDNN would keep up to a few GiB.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     use_one_gpu(os.environ)
 
 

@@ -16,9 +16,9 @@ import torch
 
 from agentmill.trainers import estimate
 from agentmill.trainers.dpo import main as dpo_main
-from agentmill.trainers.estimate import fit, optimizer_cost, plan_trial, predict, validations
+from agentmill.trainers.estimate import BeforeFirstStep, Estimate, fit, optimizer_cost, plan_trial, predict, validations
 from agentmill.trainers.model_card import estimate_sentence
-from agentmill.trainers.peak_memory import PeakMemory
+from agentmill.trainers.peak_memory import PeakMemory, held_bytes, release_freed
 from agentmill.trainers.run_dir import WorkFolder
 from agentmill.trainers.sft import main
 
@@ -76,6 +76,33 @@ def test_the_peak_within_a_context_is_seen() -> None:
         for _ in range(20):
             held += 1
     assert 0.9 * 2**28 < memory.bytes - memory.before < 1.3 * 2**28
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU torch counts the memory that is held")
+def test_freed_memory_is_returned_to_the_system() -> None:
+    blocks = [bytearray(b"x" * 100_000) for _ in range(3000)]
+    full = held_bytes()
+    # The last block keeps glibc from returning what lies below it.
+    del blocks[:-1]
+    release_freed()
+    assert full - held_bytes() > 2e8
+    assert len(blocks) == 1
+
+
+@pytest.mark.parametrize(("memory_bytes", "expected"), [(1, [0, 2]), (1 << 50, [])])
+def test_memory_is_returned_before_long_batches_when_it_is_full(
+    memory_bytes: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step has two batches."""
+    callback = BeforeFirstStep(SimpleNamespace(batch_lengths=np.array([9, 100, 70, 70, 80, 10])), {}, Path(), True)  # type: ignore[arg-type]
+    args, released, step = SimpleNamespace(gradient_accumulation_steps=2), [], 0
+    monkeypatch.setattr(estimate, "release_freed", lambda: released.append(step))
+    callback.on_step_begin(args, SimpleNamespace(global_step=0), None)
+    assert released == [], "without an estimate nothing is known"
+    monkeypatch.setattr(callback, "_estimate", Estimate(3, 1.0, 0.1, memory_bytes))
+    for step in range(3):
+        callback.on_step_begin(args, SimpleNamespace(global_step=step), None)
+    assert released == ([] if torch.cuda.is_available() else expected)
 
 
 def test_the_card_says_how_good_the_estimate_was() -> None:
