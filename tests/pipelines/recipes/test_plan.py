@@ -302,7 +302,7 @@ def test_families_of_tables_made_elsewhere_are_read_from_them(tmp_path: Path) ->
 def test_the_quickstart_is_a_valid_recipe() -> None:
     quickstart = Path(__file__).resolve().parents[3] / "configs/quickstart.yaml"
     names = [step.name for step in make_plan(read_recipe(quickstart, [])).steps]
-    assert names[-3:] == ["tuned_rows", "tuned", "evaluation"]
+    assert names[-3:] == ["rows", "tuned", "evaluation"]
 
 
 EXPLORE = {**SAMPLE, "policy": "actor"}
