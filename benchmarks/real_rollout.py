@@ -18,7 +18,8 @@ import aiohttp
 
 from agentmill.pipelines.engine.runner import quiet_beam
 from agentmill.pipelines.serving.endpoints import Endpoint
-from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.server_config import ServerConfig
 from agentmill.pipelines.serving.servers import serve
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Action, Trajectory

@@ -119,12 +119,18 @@ def set_up_training(
         max_length = min(settings.max_length, context_length(base) or settings.max_length)
     source = base if adapter is None or not (adapter / "tokenizer_config.json").is_file() else adapter
     tokenizer = load_tokenizer(source, settings.chat_template, settings.trust_remote_code)
-    validation = None
-    if validated_on is not None and (config := settings.validates) is not None:
-        validation = choose_validation(config, settings.seed, table, validated_on)
-        if validation.shared_tasks:
-            say(f"warning: {validation.shared_tasks} tasks of the validation rows have rows that are trained on")
+    validation = None if validated_on is None else _validation(settings, table, validated_on)
     return TrainingSetup(table, base, work, tokenizer, max_length, validation, adapter)
+
+
+def _validation(settings: TrainSettings, table: Table, validated_on: Table) -> ValidationSource | None:
+    """The rows to validate on; a warning is printed where they share tasks with those that are trained on."""
+    if settings.validates is None:
+        return None
+    chosen = choose_validation(settings.validates, settings.seed, table, validated_on)
+    if chosen.shared_tasks:
+        say(f"warning: {chosen.shared_tasks} tasks of the validation rows have rows that are trained on")
+    return chosen
 
 
 def _identifying(settings: TrainSettings) -> JsonObject:

@@ -22,6 +22,7 @@ from agentmill.pipelines.engine.journal import ended
 from agentmill.pipelines.engine.operation import SIDES, AnyOperation, AsyncOperation, UniqueOperation
 from agentmill.pipelines.engine.progress import ProgressSnapshot, ServerLoad, StageProgress, progress_snapshot
 from agentmill.pipelines.engine.provenance import finished
+from agentmill.pipelines.engine.shard import ShardResult
 from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.pipelines.engine.workspace import Phase, Plan, Workspace
 from agentmill.schemas.error_codes import ErrorCode
@@ -235,9 +236,25 @@ def conclude(
         # Else the same command would find all chunks done, and refuse them again without reading one.
         attempts.clear(run.folder)
         raise
-    metrics = run.operation.summed(sums)
-    utilisation = {} if busy is None else {"server_utilisation": round(busy, 3)}
-    manifest = Manifest(
+    metrics = dict(sorted(run.operation.summed(sums).items()))
+    if busy is not None:
+        metrics["server_utilisation"] = round(busy, 3)
+    manifest = manifest_of(run, present, counts, metrics, seconds)
+    # The files first, the manifests last: a folder without a manifest is no table, whatever is in it.
+    workspace.publish(present)
+    for side in run.operation.sides:
+        write_manifest(run.folder / side, side_manifest(manifest, side, [each.sides[side] for each in present]))
+    # After those of its sides, since later steps ask for this one alone.
+    write_manifest(run.folder, manifest)
+    attempts.end(run.folder)
+    return manifest
+
+
+def manifest_of(
+    run: StageRun, results: Sequence[ShardResult], counts: Counts, metrics: dict[str, float], seconds: float
+) -> Manifest:
+    """The manifest of a table whose chunks came to ``results``."""
+    return Manifest(
         table=run.name,
         record=run.operation.writes.__name__,
         schema_version=SCHEMA_VERSION,
@@ -247,22 +264,14 @@ def conclude(
         inputs=run.provenance.inputs,
         counts=counts,
         # Sorted by name: which name came first depends on which units ended first.
-        reasons=dict(sorted(total(each.reasons for each in present).items())),
-        files=[each.data for each in present],
-        dropped_files=[each.dropped for each in present if each.dropped is not None],
+        reasons=dict(sorted(total(each.reasons for each in results).items())),
+        files=[each.data for each in results],
+        dropped_files=[each.dropped for each in results if each.dropped is not None],
         seconds=round(seconds, 3),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=versions(),
-        metrics={**dict(sorted(metrics.items())), **utilisation},
+        metrics=metrics,
     )
-    # The files first, the manifests last: a folder without a manifest is no table, whatever is in it.
-    workspace.publish(present)
-    for side in run.operation.sides:
-        write_manifest(run.folder / side, side_manifest(manifest, side, [each.sides[side] for each in present]))
-    # After those of its sides, since later steps ask for this one alone.
-    write_manifest(run.folder, manifest)
-    attempts.end(run.folder)
-    return manifest
 
 
 def side_manifest(manifest: Manifest, side: str, files: list[ShardFile]) -> Manifest:

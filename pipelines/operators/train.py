@@ -20,7 +20,8 @@ from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNam
 from agentmill.pipelines.operators.run_context import RunContext
 from agentmill.pipelines.operators.task_step import StepResult, TaskStep
 from agentmill.pipelines.processes.children import run_module
-from agentmill.pipelines.serving.models import ModelConfig, model_folder
+from agentmill.pipelines.serving.model_folders import model_folder
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError

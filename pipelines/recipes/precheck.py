@@ -23,7 +23,8 @@ from agentmill.pipelines.recipes.plan import Plan, families_of
 from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.serving.chat_template import check_template
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint
-from agentmill.pipelines.serving.models import BUNDLED, ModelConfig, check_model, model_path
+from agentmill.pipelines.serving.model_folders import BUNDLED, check_model, model_path
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.vllm_command import gpu_groups
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError

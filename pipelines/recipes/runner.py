@@ -24,7 +24,7 @@ from agentmill.pipelines.recipes.precheck import check_run
 from agentmill.pipelines.recipes.short_forms import every_step
 from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.recipes.summary import StageSummary, Summary, with_spending
-from agentmill.pipelines.serving.models import log_line
+from agentmill.pipelines.serving.model_folders import log_line
 from agentmill.pipelines.serving.server_process import reap_strays
 from agentmill.pipelines.tables.dropped import refuse_few, unused_notes
 from agentmill.schemas.config import dump_yaml

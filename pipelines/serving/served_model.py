@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from agentmill.pipelines.serving.endpoints import Endpoint
-from agentmill.pipelines.serving.models import ModelConfig, model_folder
+from agentmill.pipelines.serving.model_folders import model_folder
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.record import JsonObject
 from agentmill.synthesis.policies.policy import PolicySettings

@@ -18,7 +18,8 @@ import msgspec
 
 from agentmill.pipelines.serving.chat_template import check_rendering, check_template
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint, free_ports, is_free, is_healthy
-from agentmill.pipelines.serving.models import ModelConfig, model_folder
+from agentmill.pipelines.serving.model_folders import model_folder
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.pipelines.serving.server_process import ServerError, ServerPlan, ServerProcess, ServerRecords
 from agentmill.pipelines.serving.vllm_command import gpu_groups, vllm_command, vllm_environment

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from agentmill.pipelines.serving.chat_template import tool_parser
 from agentmill.pipelines.serving.endpoints import HOST
-from agentmill.pipelines.serving.models import ServerConfig, model_path, on_cpu
+from agentmill.pipelines.serving.model_folders import model_path
+from agentmill.pipelines.serving.server_config import ServerConfig, on_cpu
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import install_command

@@ -17,7 +17,8 @@ import httpx2
 import pytest
 import torch
 
-from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.server_config import ServerConfig
 from agentmill.pipelines.serving.servers import serve
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.config import dump_yaml

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentmill.pipelines.serving.models import ModelConfig, SamplingConfig
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.server_config import SamplingConfig
 from agentmill.schemas.config import validate
 from agentmill.schemas.records.manifest import read_manifest
 from tests.errors import user_error

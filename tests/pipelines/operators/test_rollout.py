@@ -14,8 +14,9 @@ import pytest
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.serving.endpoints import Endpoint, free_ports
-from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
+from agentmill.pipelines.serving.server_config import ServerConfig
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict

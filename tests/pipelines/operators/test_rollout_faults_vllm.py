@@ -17,7 +17,8 @@ import pytest
 
 from agentmill.pipelines.processes.identity import pid_of
 from agentmill.pipelines.serving.endpoints import Endpoint, is_healthy
-from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.server_config import ServerConfig
 from agentmill.pipelines.serving.server_process import ServerRecords
 from agentmill.pipelines.serving.servers import serve
 from agentmill.schemas.tables import Counts, Table

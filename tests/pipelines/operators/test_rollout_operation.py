@@ -21,8 +21,9 @@ from agentmill.pipelines.engine.run import run_stage
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.serving.endpoints import Endpoint, free_ports
-from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
+from agentmill.pipelines.serving.server_config import ServerConfig
 from agentmill.pipelines.serving.server_process import ServerPlan, ServerRecords
 from agentmill.pipelines.serving.servers import run_servers
 from agentmill.pipelines.terminal.progress import LineProgress

@@ -14,7 +14,8 @@ from agentmill.pipelines.recipes.estimate import estimate
 from agentmill.pipelines.recipes.hub_models import uncached, with_hub_models
 from agentmill.pipelines.recipes.plan import Plan, make_plan
 from agentmill.pipelines.recipes.precheck import check_dry, check_run
-from agentmill.pipelines.serving.models import ModelConfig, model_folder, model_path
+from agentmill.pipelines.serving.model_folders import model_folder, model_path
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import model_revision
 from tests.errors import user_error

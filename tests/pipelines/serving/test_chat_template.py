@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentmill.pipelines.serving.chat_template import BY_MARK, BY_MODEL_TYPE, check_template, tool_parser
-from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.server_config import ServerConfig
 from agentmill.pipelines.serving.servers import plans_of
 from agentmill.pipelines.serving.vllm_command import vllm_command
 from tests.errors import user_error

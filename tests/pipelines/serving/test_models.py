@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from agentmill.pipelines.serving import models, vllm_command
+from agentmill.pipelines.serving import server_config, vllm_command
 from agentmill.pipelines.serving.endpoints import Endpoint
-from agentmill.pipelines.serving.models import ModelConfig, SamplingConfig, ServerConfig, model_folder
+from agentmill.pipelines.serving.model_folders import model_folder
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
+from agentmill.pipelines.serving.server_config import SamplingConfig, ServerConfig
 from agentmill.pipelines.serving.servers import plans_of
 from agentmill.pipelines.serving.vllm_command import (
     cpu_dtype,
@@ -205,7 +207,7 @@ def test_gpus_are_dealt_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("on_cpu", "sequences"), [(True, 32), (False, 256)])
 def test_a_gpu_works_on_more_at_once(on_cpu: bool, sequences: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "on_cpu", lambda: on_cpu)
+    monkeypatch.setattr(server_config, "on_cpu", lambda: on_cpu)
     assert ServerConfig().sequences == sequences
     assert ServerConfig(max_num_seqs=8).sequences == 8
     endpoints = [Endpoint(base_url=f"http://127.0.0.1:{port}/v1", model="m") for port in (1, 2)]

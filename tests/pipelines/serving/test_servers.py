@@ -18,7 +18,8 @@ import pytest
 from agentmill.pipelines.processes.identity import end_session, identity, is_alive, session_members
 from agentmill.pipelines.serving import servers
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint, free_ports, is_free, is_healthy
-from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.server_config import ServerConfig
 from agentmill.pipelines.serving.server_process import (
     ServerError,
     ServerPlan,

@@ -17,7 +17,9 @@ from tokenizers import Tokenizer
 
 from agentmill.pipelines.processes.identity import end_session, pid_of, session_members
 from agentmill.pipelines.serving.endpoints import Endpoint, is_free, is_healthy
-from agentmill.pipelines.serving.models import ModelConfig, ServerConfig, model_folder
+from agentmill.pipelines.serving.model_folders import model_folder
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.server_config import ServerConfig
 from agentmill.pipelines.serving.server_process import ServerRecords, reap_strays
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, Trajectory

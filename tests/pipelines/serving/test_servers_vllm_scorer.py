@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
+from agentmill.pipelines.serving.server_config import ServerConfig
 from agentmill.pipelines.serving.server_process import ServerRecords
 from agentmill.pipelines.serving.servers import serve
 from agentmill.schemas.chat import to_functions
