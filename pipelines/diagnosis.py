@@ -31,6 +31,9 @@ ATTEMPTS, SUCCESS, ACTIONS, INVALID, LOOPED, TRUNCATED = (
 FAILURE = "failure: "
 """Before how an attempt failed."""
 
+GROUPS_A_LINE = 4
+"""Groups of tasks that a note shows."""
+
 MOST_REASONS = 3
 """Kinds of failure that a line shows."""
 
@@ -188,10 +191,13 @@ def _of_counts(quality: Quality | None) -> Iterator[str]:
 
 
 def group_lines(results: JsonObject) -> Iterator[str]:
-    """How often each model of an evaluation succeeds in each group of tasks, a line each."""
+    """How often each model of an evaluation succeeds in each group of tasks, some groups a line."""
     for split, models in results.items():
         for model, measures in models.items():
             for field, groups in measures.get(BY, {}).items():
-                for value, each in groups.items():
-                    rate = f"{percent(each['success'])} {interval(each['ci95'])} of {each['n']:,} tasks"
-                    yield f"{split}, {model}, {field} {value}: {rate}"
+                rates = [
+                    f"{value}: {percent(each['success'])} {interval(each['ci95'])} of {each['n']:,}"
+                    for value, each in groups.items()
+                ]
+                for first in range(0, len(rates), GROUPS_A_LINE):
+                    yield f"{split}, {model}, tasks by {field}: {'; '.join(rates[first : first + GROUPS_A_LINE])}"

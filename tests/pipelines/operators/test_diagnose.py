@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentmill.pipelines.diagnosis import diagnosis_rows, groups_of
+from agentmill.pipelines.diagnosis import diagnosis_rows, group_lines, groups_of
 from agentmill.pipelines.evaluation import wilson
 from agentmill.pipelines.operators import diagnose as module
 from agentmill.pipelines.report.page import write_report
@@ -173,3 +173,10 @@ def test_the_summary_and_the_report_show_it(tried: Path, capsys: pytest.CaptureF
 def test_mistakes(given: dict[str, Any], reads: dict[str, list[str]], message: tuple[str, str]) -> None:
     with user_error(*message):
         stage("diagnose", of="t", attempts="x", **given).writes({"of": ["Task"], "attempts": ["Trajectory"], **reads})
+
+
+def test_success_by_group_is_some_groups_a_line() -> None:
+    groups = {str(n): {"success": 0.5, "ci95": [0.25, 0.75], "n": 1000 + n} for n in range(5)}
+    first, second = group_lines({"train": {"base": {"success": 0.5, "by": {"difficulty.plan_length": groups}}}})
+    assert first.startswith("train, base, tasks by difficulty.plan_length: 0: 50.0 % [25.0, 75.0] of 1,000; 1: ")
+    assert second == "train, base, tasks by difficulty.plan_length: 4: 50.0 % [25.0, 75.0] of 1,004"
