@@ -174,7 +174,6 @@ def serve(given: argparse.Namespace, folder: Path) -> None:
     from transformers import TrainerCallback
     from transformers.utils import logging
 
-    from agentmill.trainers.command import prepare_environment
     from agentmill.trainers.peak_memory import peak_bytes
 
     class Clock(TrainerCallback):
@@ -190,8 +189,6 @@ def serve(given: argparse.Namespace, folder: Path) -> None:
             print(json.dumps({**taken, "gib": peak_bytes() / 2**30}), flush=True)
 
     logging.set_verbosity_error()
-    if given.arm != "TRL":
-        prepare_environment()
     make = plain_trainer if given.arm == "TRL" else own_trainer
     begun = time.perf_counter()
     trainer = make(given, folder)

@@ -2,8 +2,9 @@
 
     python benchmarks/bench_token_shards.py [--rows 100000] [--tokens 4000] [--folder FOLDER]
 
-The tokens are random and written as a training would have left them, so nothing is tokenised here; half of them have
-loss. The model is tiny, and the training is ended after its first step. Memory is what the process holds for itself;
+The rows of a small table become tokens, whose files are then replaced by larger ones, so the training finds what it
+would have left itself. The new tokens are random, and half of them have loss. The model is tiny, and the training is
+ended after its first step. Memory is what the process holds for itself;
 pages of mapped files are counted apart, since the system takes them back when it needs memory.
 """
 
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -23,12 +25,12 @@ import numpy as np
 import pyarrow as pa
 from machine import describe
 
-from agentmill.schemas.ids import digest
 from agentmill.schemas.records.rows import SftRow
 from agentmill.trainers.command import SftSettings
-from agentmill.trainers.data import RowCounts, open_rows
-from agentmill.trainers.run_dir import TrainingSetup, set_up_training
-from agentmill.trainers.token_shards import IDENTITY, LENGTH
+from agentmill.trainers.data import RowCounts, open_rows, read_rows
+from agentmill.trainers.run_dir import set_up_training
+from agentmill.trainers.sft import sequences
+from agentmill.trainers.token_shards import LENGTH, ROW_IDS
 from agentmill.trainers.tokenization import Encoded
 from tests.model import tiny_model
 from tests.pipelines.engine.stages import write_table
@@ -51,7 +53,9 @@ def main() -> None:
         settings = made(here, given.tokens)
         setup = set_up_training("sft", settings, open_rows(settings.rows, SftRow, "sft"), Path(settings.model))
         assert setup is not None
-        size = write_tokens(setup, given.rows, given.tokens)
+        encode = partial(sequences, tokenizer=setup.tokenizer, long_rows="window", max_length=setup.max_length)
+        read_rows(setup, settings, encode, Encoded)
+        size = enlarge(setup.work.tokens, given.rows, given.tokens)
         each = size / given.rows / given.tokens
         print(f"{given.rows:,} rows of {given.tokens:,} tokens: {size / 1e9:.1f} GB, {each:.2f} B a token")
         print(first_step(here / "train.yaml"))
@@ -74,39 +78,44 @@ def made(here: Path, tokens: int) -> SftSettings:
     return SftSettings.model_validate(values)
 
 
-def write_tokens(setup: TrainingSetup, rows: int, tokens: int) -> int:
-    """Put random tokens, half of them with loss, where the training looks for them; returns the bytes."""
-    folder = setup.work.tokens
-    folder.mkdir()
-    (folder / IDENTITY).write_bytes(msgspec.json.encode(digest(setup.token_identity)))
-    schema = pa.schema({**Encoded.types, LENGTH: pa.int32()})
+def enlarge(folder: Path, rows: int, tokens: int) -> int:
+    """Replace the files of tokens in ``folder`` by ones of so many rows in all; returns the bytes."""
     chance, size = np.random.default_rng(0), 0
-    for file in range(FILES):
+    for number in range(FILES):
+        path = folder / f"{number:05}.arrow"
+        with pa.OSFile(str(path)) as source, pa.ipc.open_stream(source) as read:
+            schema = read.schema
         left = rows // FILES
-        path = folder / f"{file:05}.arrow"
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
             while left > 0:
                 n = min(BATCH, left)
                 left -= n
                 stream.write_batch(batch(chance, n, tokens, schema))
         size += path.stat().st_size
-        roles = {"assistant": {"tokens": tokens, "loss": tokens // 2}}
-        counts = RowCounts(used=rows // FILES, written=rows // FILES, longest=tokens, roles=roles)
-        (folder / f"{file:05}.json").write_bytes(msgspec.json.encode(counts))
+        counts = folder / f"{number:05}.json"
+        found = msgspec.json.decode(counts.read_bytes(), type=RowCounts)
+        found.used = found.written = rows // FILES
+        found.longest = tokens
+        counts.write_bytes(msgspec.json.encode(found))
     return size
 
 
 def batch(chance: np.random.Generator, n: int, tokens: int, schema: pa.Schema) -> pa.RecordBatch:
     """``n`` rows of random tokens."""
-    ids = chance.integers(10, 1000, n * tokens, dtype=np.int32)
     mask = np.tile(np.arange(tokens) % 2 == 0, n)
-    columns = [ids, mask, np.ones(int(mask.sum()), np.float32)]
-    arrays = [
-        pa.ListArray.from_arrays(pa.array(np.arange(n + 1, dtype=np.int32) * (len(values) // n)), pa.array(values))
-        for values in columns
-    ]
-    arrays = [array.cast(field.type) for array, field in zip(arrays, schema, strict=False)]
-    return pa.record_batch([*arrays, pa.array(np.full(n, tokens, np.int32))], schema=schema)
+    values = {
+        "input_ids": chance.integers(10, 1000, n * tokens, dtype=np.int32),
+        "mask": mask,
+        "weights": np.ones(int(mask.sum()), np.float32),
+        ROW_IDS: np.array([f"row{number}" for number in range(n)]),
+    }
+    offsets = np.arange(n + 1, dtype=np.int32)
+    arrays = {
+        name: pa.ListArray.from_arrays(pa.array(offsets * (len(each) // n)), pa.array(each))
+        for name, each in values.items()
+    }
+    arrays[LENGTH] = pa.array(np.full(n, tokens, np.int32))
+    return pa.record_batch([arrays[field.name].cast(field.type) for field in schema], schema=schema)
 
 
 def first_step(config: Path) -> str:

@@ -50,8 +50,8 @@ WRITTEN_BYTES = 1 << 25
 
 FULL = 0.9
 LONG = 0.75
-"""On CPU, freed memory is returned to the system before a batch of this share of the longest, when this share of the
-estimate is held.
+"""On CPU, freed memory is returned to the system before a batch of this share of the longest when this share of the
+estimate is held, and before any other batch when all of it is.
 
 Batches of many lengths leave gaps, with which a training held half as much again as it needs after 100 steps. To return
 them before every batch would make the training a tenth slower.
@@ -96,7 +96,8 @@ class BeforeFirstStep(TrainerCallback):
             return
         lengths, batches = self._trainer.batch_lengths, args.gradient_accumulation_steps
         next_ones = lengths[state.global_step * batches :][:batches]
-        if next_ones.max() > LONG * lengths.max() and held_bytes() > FULL * self._estimate.memory_bytes:
+        full = FULL if next_ones.max() > LONG * lengths.max() else 1
+        if held_bytes() > full * self._estimate.memory_bytes:
             release_freed()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002

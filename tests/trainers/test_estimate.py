@@ -89,17 +89,18 @@ def test_freed_memory_is_returned_to_the_system() -> None:
     assert len(blocks) == 1
 
 
-@pytest.mark.parametrize(("memory_bytes", "expected"), [(1, [0, 2]), (1 << 50, [])])
-def test_memory_is_returned_before_long_batches_when_it_is_full(
-    memory_bytes: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("held", "expected"), [(89, []), (91, [0, 2]), (101, [0, 1, 2])])
+def test_memory_is_returned_when_it_is_full_and_sooner_before_long_batches(
+    held: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each step has two batches."""
+    """Each step has two batches; the estimate is of 100 bytes."""
     callback = BeforeFirstStep(SimpleNamespace(batch_lengths=np.array([9, 100, 70, 70, 80, 10])), {}, Path(), True)  # type: ignore[arg-type]
     args, released, step = SimpleNamespace(gradient_accumulation_steps=2), [], 0
     monkeypatch.setattr(estimate, "release_freed", lambda: released.append(step))
+    monkeypatch.setattr(estimate, "held_bytes", lambda: held)
     callback.on_step_begin(args, SimpleNamespace(global_step=0), None)
     assert released == [], "without an estimate nothing is known"
-    monkeypatch.setattr(callback, "_estimate", Estimate(3, 1.0, 0.1, memory_bytes))
+    monkeypatch.setattr(callback, "_estimate", Estimate(3, 1.0, 0.1, 100))
     for step in range(3):
         callback.on_step_begin(args, SimpleNamespace(global_step=step), None)
     assert released == ([] if torch.cuda.is_available() else expected)
