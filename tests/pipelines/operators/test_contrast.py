@@ -125,7 +125,7 @@ def test_models_are_evaluated_by_kind(tmp_path: Path) -> None:
     assert rates == dict.fromkeys(KINDS, (4, 1.0))
     assert sorted(each["n"] for each in tuned["by"]["environment_id"].values()) == [4, 4, 16]
     notes = json.loads((tmp_path / "run/summary.json").read_bytes())["stages"]["evaluation"]["notes"]
-    assert any(note.startswith("held_out_tasks, tuned, skills harmful: 100") for note in notes)
+    assert any(note.startswith("held_out_tasks, tuned, tasks by skills: harmful: 100") for note in notes)
 
 
 def test_bounds_are_never_below(folder: Path) -> None:
