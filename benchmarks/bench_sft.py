@@ -10,7 +10,7 @@ Tokens are those of the rows, without padding. Each arm has a process of its own
 then the two that are compared take turns step by step, so that what else the machine does meets both. A ratio is the
 median over the rounds; that of processor time says more where the machine is not ours alone.
 
-With ``--many`` rows both arms also make one step after the other's end: what it takes to begin, with imports left out.
+Last, each arm makes its first step with ``--many`` rows, one after the other. Its time is without imports.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -93,6 +94,8 @@ def trajectory(index: int, n_turns: int, n_facts: int, chance: random.Random) ->
 
 def write_rows(folder: Path, many: int) -> None:
     for name, (number, turns, facts) in {**SIZES, "many": (many, *SIZES["quickstart"][1:])}.items():
+        if not number:
+            continue
         chance = random.Random(0)
         rows = [
             trajectory(index, chance.randint(1, turns), chance.randint(1 + facts // 3, facts), chance)
@@ -206,10 +209,12 @@ def serve(given: argparse.Namespace, folder: Path) -> None:
 class Arm:
     """A process that trains; ``turns`` are the answers of ``serve`` to the steps so far."""
 
-    def __init__(self, name: str, options: Sequence[str], said: IO[str]) -> None:
+    def __init__(self, name: str, options: Sequence[str], stderr: IO[str]) -> None:
         command = [sys.executable, __file__, "--arm", name, *options]
-        self.name, self.said = name, said
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True)
+        self.name, self.stderr = name, stderr
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
+        )
         self.turns: list[dict[str, float]] = []
 
     def started(self) -> dict[str, float]:
@@ -234,29 +239,36 @@ class Arm:
         return [self.tokens / sum(turn[unit] for turn in each) for each in rounds]
 
     def _heard(self) -> dict[str, float]:
-        """The next answer. Raises ``RuntimeError`` with what the processes said if this one is no more."""
+        """The next answer. Raises ``RuntimeError`` with what the processes printed if this one is no more."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            self.said.seek(0)
-            raise RuntimeError(self.said.read()[-4000:])
+            self.stderr.seek(0)
+            raise RuntimeError(self.stderr.read()[-4000:])
         return dict(json.loads(line))
+
+
+@contextmanager
+def running(names: Sequence[str], options: Sequence[str], folder: Path) -> Iterator[list[Arm]]:
+    """Arms of these names, until the context ends."""
+    with (folder / "stderr").open("w+") as stderr:
+        arms = [Arm(name, options, stderr) for name in names]
+        try:
+            yield arms
+        finally:
+            for arm in arms:
+                arm.process.kill()
+                arm.process.wait()
 
 
 def measure(given: argparse.Namespace, compared: Comparison, folder: Path) -> list[Arm]:
     """Both arms, after so many rounds; the one that has made the smaller part of its steps is next."""
     options = [f"--model={given.model}", f"--max-length={given.max_length}", f"--batch-size={compared.batch_size}"]
-    with (folder / "said").open("w+") as said:
-        arms = [Arm(name, [*options, "--rows", str(folder / compared.rows)], said) for name in compared.arms]
-        try:
-            for arm in arms:
-                arm.ready()
-            for _ in range(given.rounds * sum(arm.steps for arm in arms)):
-                min(arms, key=lambda arm: len(arm.turns) / arm.steps).step()
-        finally:
-            for arm in arms:
-                arm.process.kill()
-                arm.process.wait()
+    with running(compared.arms, [*options, "--rows", str(folder / compared.rows)], folder) as arms:
+        for arm in arms:
+            arm.ready()
+        for _ in range(given.rounds * sum(arm.steps for arm in arms)):
+            min(arms, key=lambda arm: len(arm.turns) / arm.steps).step()
     return arms
 
 
@@ -265,13 +277,8 @@ def show_start(given: argparse.Namespace, folder: Path) -> None:
     found = []
     for name in ("ours", "TRL"):
         options = [f"--model={given.model}", f"--max-length={given.max_length}", "--batch-size=4"]
-        with (folder / "said").open("w+") as said:
-            arm = Arm(name, [*options, "--rows", str(folder / "many")], said)
-            try:
-                found.append(arm.started())
-            finally:
-                arm.process.kill()
-                arm.process.wait()
+        with running([name], [*options, "--rows", str(folder / "many")], folder) as (arm,):
+            found.append(arm.started())
     ours, other = found
     print(
         f"first step with {given.many:,} rows: ours {ours['seconds']:.1f} s and {ours['gib']:.2f} GiB,"

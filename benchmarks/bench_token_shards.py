@@ -4,8 +4,8 @@
 
 The rows of a small table become tokens, whose files are then replaced by larger ones, so the training finds what it
 would have left itself. The new tokens are random, and half of them have loss. The model is tiny, and the training is
-ended after its first step. Memory is what the process holds for itself;
-pages of mapped files are counted apart, since the system takes them back when it needs memory.
+ended after its first step. Memory is what the process holds for itself; pages of mapped files are counted apart, since
+the system takes them back when it needs memory.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ class ServerConfig(Config):
     at most 4,096; ``max_num_seqs``, how many sequences a server works on at once, to 32 on CPU and 256 on GPUs;
     ``kv_cache_gib`` is the size of the cache on CPU. ``tool_call_parser`` is found by the model's chat template,
     unless given; ``chat_template``, a file, takes the place of the model's own. ``lora`` has adapters by the names they
-    are served under, besides the model. ``restarts`` counts how often a server that dies or does not answer is started
-    again. ``arguments`` go to vLLM as they are.
+    are served under, in addition to the model. ``restarts`` counts how often a server that dies or does not answer is
+    started again. ``arguments`` go to vLLM as they are.
     """
 
     max_model_len: Annotated[int | None, Field(ge=16)] = None
