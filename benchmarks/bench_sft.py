@@ -34,7 +34,6 @@ from machine import describe
 
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.rows import Message, SftRow
-from agentmill.schemas.training import TrainConfig
 from agentmill.trainers.model_io import model_folder
 from tests.trainers.tables import write_table
 
@@ -122,6 +121,7 @@ def own_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
         batch_size=given.batch_size,
         max_length=given.max_length,
         packing=given.arm == "packed",
+        liger=given.arm == "liger",
         save_steps=None,
     )
     start = set_up_training("sft", settings, open_rows(settings.rows, SftRow, "sft"), model_folder(settings.model))
@@ -131,7 +131,7 @@ def own_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
     method = sft_method(settings, rows, start)
     precision = choose_precision("auto")
     arguments = trl_arguments(settings, start, method, precision)
-    return make_trainer(settings, start, method, arguments, (load_model(start.base, TrainConfig(), precision), None))
+    return make_trainer(settings, start, method, arguments, (load_model(start.base, settings, precision), None))
 
 
 def plain_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
@@ -177,7 +177,7 @@ def serve(given: argparse.Namespace, folder: Path) -> None:
     from transformers import TrainerCallback
     from transformers.utils import logging
 
-    from agentmill.trainers.peak_memory import peak_bytes
+    from agentmill.trainers.peak_memory import peak_bytes, synchronize
 
     class Clock(TrainerCallback):
         """Waits before each step, and measures it."""
@@ -185,23 +185,24 @@ def serve(given: argparse.Namespace, folder: Path) -> None:
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             if not sys.stdin.readline():
                 raise SystemExit
-            self.began, self.began_work = time.perf_counter(), time.process_time()
+            self.began, self.began_work = synchronize(), time.process_time()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            taken = {"seconds": time.perf_counter() - self.began, "work": time.process_time() - self.began_work}
+            taken = {"seconds": synchronize() - self.began, "work": time.process_time() - self.began_work}
             print(json.dumps({**taken, "gib": peak_bytes() / 2**30}), flush=True)
 
     logging.set_verbosity_error()
     make = plain_trainer if given.arm == "TRL" else own_trainer
-    begun = time.perf_counter()
+    begun = synchronize()
     trainer = make(given, folder)
     whole, trainer.args.max_steps = trainer.args.max_steps, 1
     trainer.train()
-    print(json.dumps({"seconds": time.perf_counter() - begun, "gib": peak_bytes() / 2**30}), flush=True)
+    print(json.dumps({"seconds": synchronize() - begun, "gib": peak_bytes() / 2**30}), flush=True)
     trainer.args.max_steps = whole
     loaded = [int(batch["attention_mask"].sum()) for batch in trainer.get_train_dataloader()]
     trainer.add_callback(Clock())
-    print(json.dumps({"tokens": sum(loaded), "steps": len(loaded)}), flush=True)
+    parameters = sum(each.numel() for each in trainer.model.parameters())
+    print(json.dumps({"tokens": sum(loaded), "steps": len(loaded), "parameters": parameters}), flush=True)
     while True:
         trainer.train()
 
@@ -222,10 +223,10 @@ class Arm:
         return self._heard()
 
     def ready(self) -> None:
-        """Wait until it can begin, and note what one time over the rows is."""
-        self.started()
+        """Wait until it can begin, and note what its start took and what one time over the rows is."""
+        self.start = self.started()
         plan = self._heard()
-        self.tokens, self.steps = plan["tokens"], int(plan["steps"])
+        self.tokens, self.steps, self.parameters = plan["tokens"], int(plan["steps"]), plan["parameters"]
 
     def step(self) -> None:
         """Let it make one more."""
@@ -265,11 +266,18 @@ def measure(given: argparse.Namespace, compared: Comparison, folder: Path) -> li
     """Both arms, after so many rounds; the one that has made the smaller part of its steps is next."""
     options = [f"--model={given.model}", f"--max-length={given.max_length}", f"--batch-size={compared.batch_size}"]
     with running(compared.arms, [*options, "--rows", str(folder / compared.rows)], folder) as arms:
-        for arm in arms:
-            arm.ready()
-        for _ in range(given.rounds * sum(arm.steps for arm in arms)):
-            min(arms, key=lambda arm: len(arm.turns) / arm.steps).step()
+        take_turns(arms, given.rounds)
     return arms
+
+
+def take_turns(arms: Sequence[Arm], rounds: int, untimed: int = 0) -> None:
+    """Let each go so often over the rows; of these rounds the first are ``untimed``."""
+    for arm in arms:
+        arm.ready()
+    for _ in range((untimed + rounds) * sum(arm.steps for arm in arms)):
+        min(arms, key=lambda arm: len(arm.turns) / arm.steps).step()
+    for arm in arms:
+        del arm.turns[: untimed * arm.steps]
 
 
 def show_start(given: argparse.Namespace, folder: Path) -> None:

@@ -52,28 +52,42 @@ SHAPES = {
     "dpo": Shape("dpo", lambda chance: [pair(f"p{n}", chance.randint(1, 12)) for n in range(400)], {"batch_size": 2}),
 }
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "bf16": {"weights": "bf16"},
+    "8bit": {"optimizer": "adamw_8bit"},
+    "paged": {"optimizer": "paged_adamw_8bit"},
+    "recompute": {"gradient_checkpointing": True},
+    "liger": {"liger": True},
+    "flex": {"attention": "flex_attention"},
+    "lora16": {"lora": {"rank": 16}},
+    "qlora": {"lora": {"rank": 16, "quantize": "4bit"}},
+}
+ON_GPU = {name: Shape("sft", conversations(5, 60), {"batch_size": 8, **more}) for name, more in OPTIONS.items()}
+"""What is for a GPU, on the same rows; run where it is named."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--repeat", type=int, default=2)
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--shapes", nargs="+", choices=[*SHAPES, *ON_GPU], default=list(SHAPES))
     given = parser.parse_args()
     print(describe("torch", "transformers", "trl"))
-    print("shape     estimated      real  ratio | estimated      real  ratio", flush=True)
+    print("shape      estimated      real  ratio | estimated      real  ratio", flush=True)
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         model = given.model or small_model(here / "model")
         for _ in range(given.repeat):
             for name in given.shapes:
-                found = trained(here / name, SHAPES[name], model, given.steps)
+                found = trained(here / name, {**SHAPES, **ON_GPU}[name], model, given.steps)
                 pairs = [(found[f"estimated_{what}"], found[what]) for what in ("seconds", "memory_gib")]
                 ratios += [estimated / real for estimated, real in pairs]
                 (time, took), (memory, held) = pairs
                 print(
-                    f"{name:8} {time:9.0f} s {took:7.0f} s {time / took:6.2f} |"
+                    f"{name:9} {time:9.0f} s {took:7.0f} s {time / took:6.2f} |"
                     f" {memory:5.2f} GiB {held:5.2f} GiB {memory / held:6.2f}",
                     flush=True,
                 )

@@ -3,9 +3,10 @@
     python benchmarks/proof.py [--seeds 0 1 2] [--only NAME …] [--development] [--preview N] [--data] [--out FOLDER]
 
 Each recipe compares a treatment with its control, and runs into ``FOLDER/seed-N/NAME``; most start from what ``skill``
-left there, and ``mixed`` from ``outside``. What is finished is not run again. ``FOLDER/proof.json`` and
-``FOLDER/proof.md`` have every run that was tried. With ``--development`` the seeds are 1000 and up: choices are made on
-these, and the table is marked as no evidence; then the others are run once. ``--preview`` runs everything in small.
+left there, and ``mixed`` from ``outside``. ``scale`` is run where ``--only`` names it. What is finished is not run
+again. ``FOLDER/proof.json`` and ``FOLDER/proof.md`` have every run that was tried. With ``--development`` the seeds are
+1000 and up: choices are made on these, and the table is marked as no evidence; then the others are run once.
+``--preview`` runs everything in small.
 ``--data`` runs only what needs no model, into ``FOLDER-data``, with an expert that errs in the place of every model.
 """
 
@@ -37,6 +38,9 @@ from agentmill.schemas.records.manifest import write_atomically
 RECIPES = Path(__file__).resolve().parents[1] / "configs/proof"
 DEVELOPMENT = 1000
 """The lowest seed on which choices may be made."""
+
+LARGE = ("scale",)
+"""Recipes that take hours without a GPU. They are run where they are named."""
 
 ATTEMPTS = "attempts.jsonl"
 Program = Callable[[Sequence[str]], int]
@@ -187,7 +191,7 @@ def study_of(arguments: Sequence[str] | None) -> Study:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     files = recipe_files()
     parser.add_argument("--seeds", nargs="+", type=int, metavar="N")
-    parser.add_argument("--only", nargs="+", choices=[*files], default=[*files], metavar="NAME")
+    parser.add_argument("--only", nargs="+", choices=[*files], metavar="NAME")
     parser.add_argument("--development", action="store_true")
     parser.add_argument("--preview", type=int, metavar="N")
     parser.add_argument("--data", action="store_true")
@@ -201,7 +205,8 @@ def study_of(arguments: Sequence[str] | None) -> Study:
     if given.preview is not None and given.preview < 2:
         parser.error(f"--preview: expected 2 or more, got {given.preview}")
     out = given.out.with_name(f"{given.out.name}-data") if given.data else given.out
-    wanted = {*given.only, *(other for name in given.only for other in needs(files, name))}
+    named = given.only or [name for name in files if name not in LARGE]
+    wanted = {*named, *(other for name in named for other in needs(files, name))}
     chosen = {name: file for name, file in files.items() if name in wanted}
     return Study(files=chosen, seeds=seeds, out=out, preview=given.preview, data=given.data)
 

@@ -61,15 +61,18 @@ def part_options(command: F) -> F:
     """Give a command the options that choose a part of a recipe; it gets them as ``part``."""
 
     @functools.wraps(command)
-    def with_part(*args: Any, only: Literal["data"] | None, until: str | None, skip: str | None, **others: Any) -> Any:
-        names = tuple(name.strip() for name in (skip or "").split(",") if name.strip())
+    def with_part(
+        *args: Any, only: Literal["data"] | None, until: str | None, skip: tuple[str, ...], **others: Any
+    ) -> Any:
+        names = tuple(name.strip() for name in ",".join(skip).split(",") if name.strip())
         return command(*args, part=Part(only=only, until=until, skip=names), **others)
 
     only = "Leave out trainings, evaluations, and what depends on trained models."
+    skip = "Leave out these steps; their tables are read if there. May be given again."
     options = (
         click.option("--only", type=click.Choice(["data"]), help=only),
         click.option("--until", metavar="STEP", help="Leave out all steps after this one."),
-        click.option("--skip", metavar="STEP[,STEP]", help="Leave out these steps; their tables are read if there."),
+        click.option("--skip", metavar="STEP[,STEP]", multiple=True, help=skip),
     )
     for option in reversed(options):
         with_part = option(with_part)

@@ -29,7 +29,7 @@ OUTSIDE = ("mixed", "outside")
 """Recipes on an environment that is not ours, whose tests are in ``test_outside``."""
 NAMES = sorted(path.stem for path in (ROOT / "configs/proof").glob("*.yaml") if path.stem not in OUTSIDE)
 FORKED = [name for name in NAMES if "fork:" in (ROOT / f"configs/proof/{name}.yaml").read_text()]
-BY_STEPS = ("steps_30", "steps_60")
+BY_STEPS = ("steps_20", "steps_40")
 """The routes that differ by their steps, which is what ``curves`` is about."""
 
 
@@ -80,13 +80,15 @@ def test_every_recipe_is_short_and_can_be_planned_after_skill(skilled: Any, name
 
 def test_recipes_are_run_after_those_that_they_need(proof: Any, tmp_path: Path) -> None:
     files = proof.recipe_files()
-    assert list(files)[:2] == ["outside", "skill"]
+    assert list(files)[:3] == ["outside", "scale", "skill"]
     assert {name: proof.needs(files, name) for name in ("outside", "skill", "mixed", "rounds")} == {
         "outside": [],
         "skill": [],
         "mixed": ["outside"],
         "rounds": ["skill"],
     }
+    assert "scale" not in proof.study_of([]).files
+    assert list(proof.study_of(["--only", "scale"]).files) == ["scale"]
     study = proof.study_of(["--only", "mixed", "--out", str(tmp_path), "--preview", "3"])
     assert list(study.files) == ["outside", "mixed"]
     overrides = study.overrides("mixed", 2)

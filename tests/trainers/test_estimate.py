@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,6 +59,21 @@ def test_an_optimizer_is_timed_on_copies() -> None:
     weight.grad = torch.ones_like(weight)
     adam.step()
     assert optimizer_cost(adam)[1] == 0, "after a stop the state is loaded, and measured with the rest"
+
+
+def test_what_is_slow_only_once_is_no_part_of_an_optimizer_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    clip, calls = torch.nn.utils.clip_grad_norm_, 0
+
+    def loads_kernels(*arguments: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        time.sleep(0.5 if calls == 1 else 0)
+        return clip(*arguments)
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", loads_kernels)
+    seconds, _ = optimizer_cost(torch.optim.AdamW([torch.nn.Parameter(torch.ones(300, 100))]))
+    assert calls > 1
+    assert 0 < seconds < 0.25
 
 
 def test_an_optimizer_that_cannot_be_made_again_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,5 +121,8 @@ def test_a_dry_run_lists_what_would_be_left_out(tmp_path: Path, capsys: pytest.C
     found = json.loads(capsys.readouterr().out)
     assert [step["name"] for step in found["steps"]] == ["demonstrations", "verdicts", "rows"]
     assert found["left_out"] == {"evaluation": "an evaluation"}
+    for skip in (["--skip", "verdicts,rows"], ["--skip", "verdicts", "--skip", "rows"]):
+        assert agentmill("run", recipe, "--dry-run", *skip, "--json") == 0
+        assert {"verdicts", "rows"} <= {*json.loads(capsys.readouterr().out)["left_out"]}
     assert agentmill("run", recipe, "--skip", "row") == 2
     assert shows(capsys.readouterr().err, "unknown-name", "'row'", "'rows'")
