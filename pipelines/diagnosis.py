@@ -31,8 +31,8 @@ ATTEMPTS, SUCCESS, ACTIONS, INVALID, LOOPED, TRUNCATED = (
 FAILURE = "failure: "
 """Before how an attempt failed."""
 
-GROUPS_A_LINE = 4
-"""Groups of tasks that a note shows."""
+WIDTH = 130
+"""Characters of groups of tasks in one note; a group that is longer has a note of its own."""
 
 MOST_REASONS = 3
 """Kinds of failure that a line shows."""
@@ -199,5 +199,17 @@ def group_lines(results: JsonObject) -> Iterator[str]:
                     f"{value}: {percent(each['success'])} {interval(each['ci95'])} of {each['n']:,}"
                     for value, each in groups.items()
                 ]
-                for first in range(0, len(rates), GROUPS_A_LINE):
-                    yield f"{split}, {model}, tasks by {field}: {'; '.join(rates[first : first + GROUPS_A_LINE])}"
+                for line in _filled(rates):
+                    yield f"{split}, {model}, tasks by {field}: {line}"
+
+
+def _filled(rates: Iterable[str]) -> Iterator[str]:
+    """Rates joined into lines that are no longer than ``WIDTH``, or have one rate."""
+    line = ""
+    for rate in rates:
+        longer = f"{line}; {rate}" if line else rate
+        if line and len(longer) > WIDTH:
+            yield line
+        line = rate if len(longer) > WIDTH else longer
+    if line:
+        yield line

@@ -80,7 +80,7 @@ class BeforeFirstStep(TrainerCallback):
     def __init__(self, trainer: BaseTrainer, parameters: Mapping[str, int], folder: Path, wanted: bool) -> None:
         self._trainer, self._parameters, self._folder, self._wanted = trainer, parameters, folder, wanted
         self._estimate: Estimate | None = None
-        self._began, self._peak_bytes = 0.0, 0
+        self._began, self._peak_bytes, self._exceeded = 0.0, 0, False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Called when the model is on its device, or sharded, and a checkpoint is loaded."""
@@ -97,8 +97,15 @@ class BeforeFirstStep(TrainerCallback):
         lengths, batches = self._trainer.batch_lengths, args.gradient_accumulation_steps
         next_ones = lengths[state.global_step * batches :][:batches]
         full = FULL if next_ones.max() > LONG * lengths.max() else 1
-        if held_bytes() > full * self._estimate.memory_bytes:
+        held = held_bytes()
+        if held > full * self._estimate.memory_bytes:
             release_freed()
+        if held > self._estimate.memory_bytes and not self._exceeded:
+            self._exceeded = True
+            say(
+                f"step {state.global_step}: {held / GIB:.1f} GiB are held, more than estimated; freed memory is"
+                " returned to the system while this is so, which makes steps slower"
+            )
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Note the peak of the training itself: the model is loaded once more to be written."""

@@ -107,7 +107,7 @@ def test_freed_memory_is_returned_to_the_system() -> None:
 
 @pytest.mark.parametrize(("held", "expected"), [(89, []), (91, [0, 2]), (101, [0, 1, 2])])
 def test_memory_is_returned_when_it_is_full_and_sooner_before_long_batches(
-    held: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+    held: int, expected: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each step has two batches; the estimate is of 100 bytes."""
     callback = BeforeFirstStep(SimpleNamespace(batch_lengths=np.array([9, 100, 70, 70, 80, 10])), {}, Path(), True)  # type: ignore[arg-type]
@@ -120,6 +120,9 @@ def test_memory_is_returned_when_it_is_full_and_sooner_before_long_batches(
     for step in range(3):
         callback.on_step_begin(args, SimpleNamespace(global_step=step), None)
     assert released == ([] if torch.cuda.is_available() else expected)
+    # It is said once that more is held than was estimated.
+    said = capsys.readouterr().err.count("GiB are held, more than estimated")
+    assert said == (held > 100 and not torch.cuda.is_available())
 
 
 def test_the_card_says_how_good_the_estimate_was() -> None:

@@ -180,3 +180,6 @@ def test_success_by_group_is_some_groups_a_line() -> None:
     first, second = group_lines({"train": {"base": {"success": 0.5, "by": {"difficulty.plan_length": groups}}}})
     assert first.startswith("train, base, tasks by difficulty.plan_length: 0: 50.0 % [25.0, 75.0] of 1,000; 1: ")
     assert second == "train, base, tasks by difficulty.plan_length: 4: 50.0 % [25.0, 75.0] of 1,004"
+    long = {f"{n}" * 200: groups[f"{n}"] for n in range(3)}
+    lines = group_lines({"train": {"base": {"by": {"environment_id": long}}}})
+    assert [line.count(" % [") for line in lines] == [1, 1, 1]
