@@ -39,6 +39,22 @@ def rollout_type(operator: Any) -> type[Acting]:
     )
 
 
+def rollout_keys(rollout: Any) -> set[str]:
+    """The parameters that a ``rollout`` may still be given; none where it is not valid, which is reported elsewhere."""
+    if not isinstance(rollout, Mapping):
+        return set()
+    try:
+        operator = rollout_type(rollout.get(OPERATOR, DEFAULT))
+    except UserError:
+        return set()
+    return _fields(operator) - {*rollout}
+
+
+def _fields(operator: type[Acting]) -> set[str]:
+    """The parameters of a rollout, but for those that the step around it sets."""
+    return {field.alias or name for name, field in operator.model_fields.items()} - {*SET_BY_THE_STEP}
+
+
 def _plays_episodes(operator: type[Any]) -> bool:
     return issubclass(operator, Acting) and issubclass(operator, Attempts) and not issubclass(operator, NO_ATTEMPTS)
 
@@ -57,7 +73,7 @@ def collect(given: Mapping[str, Any], own: Sequence[str]) -> JsonObject:
             raise UserError(f"{key!r} is given in the step and in its `rollout`; give it once", ErrorCode.GIVEN_TWICE)
     parameters = {OPERATOR: DEFAULT, **rollout, **flat}
     operator = rollout_type(parameters[OPERATOR])
-    fields = {field.alias or name for name, field in operator.model_fields.items()} - {*SET_BY_THE_STEP}
+    fields = _fields(operator)
     for key in parameters:
         if key in SET_BY_THE_STEP:
             raise UserError(

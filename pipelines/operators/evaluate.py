@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from agentmill.pipelines.diagnosis import group_lines
 from agentmill.pipelines.evaluation import BY, METHOD, Episode, episodes_of, measure, paired_difference
-from agentmill.pipelines.operators.agent import DEFAULT, OPERATOR, agent, collect
+from agentmill.pipelines.operators.agent import DEFAULT, OPERATOR, agent, collect, rollout_keys
 from agentmill.pipelines.operators.annotations import check_constrained
 from agentmill.pipelines.operators.bounds import Asked, Bounds, Rows, most, sum_asked, total
 from agentmill.pipelines.operators.operator import Inputs, Name, StepContext, TableNames, expect
@@ -109,6 +109,11 @@ class Evaluate(TaskStep):
         if constrained and any(each.constrain == "admissible" for each in free.values()):
             raise ValueError("`constrained` adds what `constrain: admissible` of the rollout asks of all; give one")
         return self
+
+    @classmethod
+    def keys_with_defaults(cls, step: Mapping[str, Any]) -> set[str]:
+        """Also those of the rollout, so that models are evaluated as they were sampled: with the same scaffold."""
+        return super().keys_with_defaults(step) | rollout_keys(step.get("rollout", {}))
 
     def tables(self) -> dict[str, list[str]]:
         """Those of the step, and what else its rollout reads."""

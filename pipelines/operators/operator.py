@@ -95,6 +95,12 @@ class Operator(Config):
     incidental: ClassVar[Sequence[str]] = ()
     """Fields that change how fast the table is made, never what is in it."""
 
+    @classmethod
+    def keys_with_defaults(cls, step: Mapping[str, Any]) -> set[str]:
+        """The keys for which a ``step`` of a recipe takes the defaults of the recipe: all that it may have."""
+        del step
+        return {field.alias or name for name, field in cls.model_fields.items()}
+
     def tables(self) -> dict[str, list[str]]:
         """The names of its input tables by role; roles that are not given are left out."""
         named = {field.rstrip("_"): self.names_of(field) for field in self.table_roles}

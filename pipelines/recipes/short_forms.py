@@ -234,7 +234,7 @@ def taking(step: Any, defaults: Mapping[str, Any], known: set[str], unused: set[
         return {**step, "routes": routes_taking(step["routes"], defaults, known, unused)}
     operator = operator_type(step)
     if operator is not None:
-        own = {key: value for key, value in defaults.items() if key in keys_of(operator)}
+        own = {key: value for key, value in defaults.items() if key in operator.keys_with_defaults(step)}
         unused.difference_update(own)
         there = {key: value for key, value in own.items() if holds_for(key, value, operator, known)}
         step = {**step, **{key: value for key, value in there.items() if key not in step}}

@@ -170,6 +170,25 @@ def test_defaults_reach_into_forks_and_know_what_routes_make(tmp_path: Path) -> 
     assert after["environments"] == "a/environments"
 
 
+def test_models_are_evaluated_with_the_default_scaffold(tmp_path: Path) -> None:
+    """As they are sampled; the step's own, and what it sets itself, go before."""
+    evaluate = {"operator": "evaluate", "models": {"a": "b"}}
+    steps = [
+        {**evaluate, "as": "plain"},
+        {**evaluate, "as": "own", "scaffold": "tools"},
+        {**evaluate, "as": "inner", "rollout": {"operator": "multi_agent", "scaffold": "tools"}},
+        {**evaluate, "as": "wrong", "rollout": "sample"},
+    ]
+    found = written_out(
+        {"defaults": {"scaffold": "react", "split": "train"}, "steps": [{"sample": "x"}, *steps]}, tmp_path
+    )
+    sample, plain, own, inner, wrong = found["steps"]
+    assert (sample["scaffold"], plain["scaffold"], own["scaffold"]) == ("react", "react", "tools")
+    assert not any("split" in step for step in (plain, own, inner, wrong))
+    assert "scaffold" not in inner
+    assert "scaffold" not in wrong
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
