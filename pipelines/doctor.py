@@ -93,13 +93,17 @@ def unmet_of(extra: str) -> list[str]:
 
 
 def gpu() -> Finding:
-    """The GPUs that the driver shows."""
+    """The GPUs that the driver shows, or what models run on in their place."""
+    from agentmill.pipelines.serving.vllm_command import cpu_dtype
+
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.split("\n")
     except (OSError, subprocess.SubprocessError):
-        detail = "none that nvidia-smi shows; models run on the CPU, slowly"
-        return Finding(name="GPU", state="missing", detail=detail)
+        speed = "slowly" if cpu_dtype() == "bfloat16" else "very slowly: it has no bf16"
+        return Finding(
+            name="GPU", state="missing", detail=f"none that nvidia-smi shows; models run on the CPU, {speed}"
+        )
     cards = [line.strip() for line in shown if line.strip()]
     return Finding(name="GPU", state="ok" if cards else "missing", detail="; ".join(cards) or "none")
 

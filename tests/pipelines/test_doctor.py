@@ -15,6 +15,7 @@ import pytest
 from agentmill.pipelines import doctor
 from agentmill.pipelines.cli.main import invoke
 from agentmill.pipelines.doctor import disk, extras, gpu, hub, ports, sandbox, system, unmet_of
+from agentmill.pipelines.serving import vllm_command
 
 NAME, TOKEN = "agentmill", "hf_" + "a" * 30
 
@@ -82,6 +83,17 @@ def test_gpus_are_those_of_the_driver(card: Card, tmp_path: Path, monkeypatch: p
     found = gpu()
     assert found.state == card.state
     assert (found.state == "ok") == ("H100" in found.detail)
+
+
+@pytest.mark.parametrize(("dtype", "speed"), [("bfloat16", "slowly"), ("float32", "very slowly: it has no bf16")])
+def test_without_a_gpu_it_tells_how_slow_the_cpu_is(
+    dtype: str, speed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(vllm_command, "cpu_dtype", lambda: dtype)
+    found = gpu()
+    assert found.state == "missing"
+    assert f"the CPU, {speed}" in found.detail
 
 
 def test_a_sandbox_that_does_not_start_is_told_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
