@@ -23,6 +23,7 @@ from agentmill.schemas.model_hub import hub_model
 from agentmill.schemas.models import context_length, is_reward_model
 
 LONGEST_CONTEXT = 4096
+FEW_CORES = 2
 
 
 def vllm_command(folder: Path, served: str, config: ServerConfig, port: int) -> list[str]:
@@ -74,6 +75,9 @@ def vllm_environment(config: ServerConfig, gpus: list[str]) -> dict[str, str]:
     if on_cpu():
         environment["VLLM_CPU_KVCACHE_SPACE"] = str(config.kv_cache_gib)
         environment["TORCH_COMPILE_DISABLE"] = "1"  # the sampler compiles even under --enforce-eager: 14 s, once
+        if cpu_dtype() == "float32" and len(os.sched_getaffinity(0)) <= FEW_CORES:
+            # vLLM keeps a core free for its scheduler. Of two slow ones, both have more to do with the model.
+            environment.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")
     else:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     return environment

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ class PrivatePath:
         """Raises ``ValueError`` for a path without a name."""
         names = [name.removesuffix("[]") for name in path.removeprefix(_ROOT).split(".")]
         self.text = path
-        self._names = [name for place, name in enumerate(names) if name or place]
+        self._names = tuple(name for place, name in enumerate(names) if name or place)
         if not self._names or not all(self._names):
             raise ValueError(f"{path!r} is no path of a field; expected names joined by dots, such as user.email")
         self.name = self._names[-1]
@@ -47,14 +48,18 @@ class PrivatePath:
         except RecursionError as error:
             raise FormatError("too_deep", "values are nested deeper than can be read") from error
 
-    def _removed(self, value: Any, names: Sequence[str], found: Counter[str]) -> Any:
+    def _removed(self, value: Any, names: tuple[str, ...], found: Counter[str]) -> Any:
         if isinstance(value, list):
             return [self._removed(each, names, found) for each in value]
         if isinstance(value, dict):
+            below = _below(names)
+            # Most objects of a record are not on the way to the field: they are neither copied nor looked into.
+            if names[0] != ANY and not self._anywhere and below.keys().isdisjoint(value):
+                return value
             kept = {}
             for name, inner in value.items():
-                rest = _rest(names, name)
-                if rest == []:
+                rest = names[1:] if names[0] == ANY else below.get(name)
+                if rest == ():
                     found[REMOVED + self.text] += 1
                 elif rest is not None or self._anywhere:
                     kept[name] = self._removed(inner, names if rest is None else rest, found)
@@ -65,7 +70,7 @@ class PrivatePath:
         named = isinstance(value, str) and (names[-1] in value or names[-1] == ANY)
         return self._text(value, names, found) if named else value
 
-    def _text(self, text: str, names: Sequence[str], found: Counter[str]) -> str:
+    def _text(self, text: str, names: tuple[str, ...], found: Counter[str]) -> str:
         """A text without the field, if it is JSON; what was removed of it is not counted as left."""
         if text.lstrip().startswith(_JSON_TEXT):
             try:
@@ -86,14 +91,10 @@ LEFT = "private_in_text."
 """Before the path: fields that were removed, and texts that name the field but are no JSON, which stay as they are."""
 
 
-def _rest(names: Sequence[str], name: str) -> list[str] | None:
-    """What of the path is left below the field ``name``; ``None`` if that is another. A name may have dots in it."""
-    if names[0] == ANY:
-        return list(names[1:])
-    for end in range(1, len(names) + 1):
-        if name == ".".join(names[:end]):
-            return list(names[end:])
-    return None
+@lru_cache(maxsize=1024)
+def _below(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """What of the path is left below a field, by its name, which may have dots in it."""
+    return {".".join(names[:end]): names[end:] for end in range(len(names), 0, -1)}
 
 
 class PrivateFields:

@@ -239,6 +239,27 @@ def test_a_cpu_build_has_one_server_and_a_bounded_cache(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
+    ("dtype", "cores", "given", "reserved"),
+    [
+        ("float32", 2, None, "0"),
+        ("float32", 2, "1", "1"),
+        ("float32", 3, None, None),
+        ("bfloat16", 2, None, None),
+    ],
+)
+def test_two_slow_cores_both_compute(
+    dtype: str, cores: int, given: str | None, reserved: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_command, "on_cpu", lambda: True)
+    monkeypatch.setattr(vllm_command, "cpu_dtype", lambda: dtype)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(cores)))
+    monkeypatch.delenv("VLLM_CPU_NUM_OF_RESERVED_CPU", raising=False)
+    if given is not None:
+        monkeypatch.setenv("VLLM_CPU_NUM_OF_RESERVED_CPU", given)
+    assert vllm_environment(ServerConfig(), []).get("VLLM_CPU_NUM_OF_RESERVED_CPU") == reserved
+
+
+@pytest.mark.parametrize(
     ("flags", "dtype"),
     [("fpu avx512f", "float32"), ("avx512f avx512_bf16 vaes", "bfloat16"), ("asimd bf16 i8mm", "bfloat16")],
 )

@@ -12,8 +12,8 @@ from agentmill.schemas.format import Origin, Read
 from agentmill.schemas.formats import FORMATS
 
 TURNS = 50_000
-SECONDS = 20.0
-"""A hundred times what it takes, so that it tells a square from a busy machine."""
+SECONDS = 60.0
+"""Many times what it takes, and far less than a square of the turns, so that a busy machine is told from a square."""
 LARGE = "x" * 5_000_000
 
 
