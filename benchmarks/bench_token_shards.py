@@ -73,7 +73,7 @@ def made(here: Path, tokens: int) -> SftSettings:
     LlamaForCausalLM(config).save_pretrained(here / "model")
     AutoTokenizer.from_pretrained(tiny_model()).save_pretrained(here / "model")
     values = {"rows": str(here / "rows"), "model": str(here / "model"), "output": str(here / "tuned")}
-    values |= {"max_length": tokens, "save_steps": None, "batch_size": 1}
+    values |= {"max_length": tokens, "save_steps": None, "batch_size": 1, "max_steps": 1}
     (here / "train.yaml").write_bytes(msgspec.yaml.encode(values))
     return SftSettings.model_validate(values)
 

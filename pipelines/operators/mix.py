@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit, key_of
 from agentmill.pipelines.mixture import Mixture, Pool, draw, largest, shares
-from agentmill.pipelines.operators.bounds import Bounds, product
+from agentmill.pipelines.operators.bounds import Bounds, least, product
 from agentmill.pipelines.operators.bounds import Rows as RowBounds
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.quality import counter
@@ -138,10 +138,10 @@ class Mix(FilterParameters):
         return "Selection" if record == "Trajectory" else record
 
     def bounds(self, rows: Mapping[str, RowBounds], models: Mapping[str, ModelConfig]) -> Bounds:
-        """As ``Operator.bounds``: each row as often as it may come."""
+        """As ``Operator.bounds``: each row as often as it may come, but no more than ``size``, in rows or tokens."""
         del models
         read = rows["from"].n
-        return Bounds(reads=read, rows=RowBounds(n=product(read, self.repeat)))
+        return Bounds(reads=read, rows=RowBounds(n=least(product(read, self.repeat), self.size)))
 
     def annotations(self) -> Sequence[str]:
         """Its selections."""

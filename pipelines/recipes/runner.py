@@ -23,7 +23,7 @@ from agentmill.pipelines.recipes.plan import REVISIONS, Plan, make_plan
 from agentmill.pipelines.recipes.precheck import check_run
 from agentmill.pipelines.recipes.short_forms import every_step
 from agentmill.pipelines.recipes.step import Step
-from agentmill.pipelines.recipes.summary import StageSummary, Summary, with_spending
+from agentmill.pipelines.recipes.summary import StageSummary, Summary, by_split, with_spending
 from agentmill.pipelines.serving.model_folders import log_line
 from agentmill.pipelines.serving.server_process import reap_strays
 from agentmill.pipelines.tables.dropped import refuse_few, unused_notes
@@ -121,7 +121,7 @@ class RecipeRunner:
         self._plan = plan
         self._context = context
         self._stages: dict[str, StageSummary] = {}
-        self._evaluation: JsonObject = {}
+        self._evaluations: dict[str, dict[str, JsonObject]] = {}
         self._there = set(plan.data.values())
         self._there.update(folder for step in plan.steps if is_skipped(step, plan) for folder in folders_of(step))
         self._waiting = self._steps()
@@ -178,7 +178,8 @@ class RecipeRunner:
         inputs = opened(step)
         if isinstance(step.parameters, TaskStep):
             result = step.parameters.run(inputs, step.models, step.context, self._context)
-            self._evaluation = result.evaluation or self._evaluation
+            if result.evaluation:
+                self._evaluations[step.name] = result.evaluation
             self._note(step, result.counts, result.reasons, seconds=result.seconds, notes=result.notes)
             return
         manifest = self._context.make(step.parameters, inputs, step.models, step.context, step.min_used)
@@ -200,7 +201,7 @@ class RecipeRunner:
             seed=recipe.seed,
             run_dir=str(self._plan.run_dir),
             stages=self._stages,
-            evaluation=self._evaluation,
+            evaluation=by_split(self._evaluations),
         )
         return with_spending(made)
 

@@ -35,7 +35,7 @@ class SeedMeasure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeedsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs of one recipe by seed, with their folders, and what the last evaluation of each measured."""
+    """Runs of one recipe by seed, with their folders, and what the evaluations of each measured."""
 
     name: str
     run_dirs: dict[int, str]

@@ -47,7 +47,7 @@ class StageSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A run. ``evaluation`` is that of the last evaluating stage: split, then model, then its measures.
+    """A run. ``evaluation`` is split, then model, then its measures; with several evaluating stages, ``STAGE/SPLIT``.
 
     ``tokens`` and ``cost_usd`` are the sums over its stages; ``spending_notes`` say what these leave out or guess.
     """
@@ -60,6 +60,16 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
     cost_usd: float | None = None
     spending_notes: list[str] = []
+
+
+def by_split(evaluations: Mapping[str, Mapping[str, JsonObject]]) -> dict[str, JsonObject]:
+    """The measures of the evaluating stages as ``Summary.evaluation`` has them."""
+    several = len(evaluations) > 1
+    return {
+        f"{stage}/{split}" if several else split: models
+        for stage, found in evaluations.items()
+        for split, models in found.items()
+    }
 
 
 def with_spending(summary: Summary) -> Summary:

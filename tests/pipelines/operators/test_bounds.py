@@ -52,6 +52,12 @@ def test_tokens_follow_from_the_context_and_the_longest_answer() -> None:
     assert asks(EXPERT, 5, {}) is None
 
 
+@pytest.mark.parametrize(("given", "n"), [({}, 3), ({"size": 640, "repeat": 10}, 30), ({"size": 20, "repeat": 10}, 20)])
+def test_a_mixture_has_each_row_as_often_as_it_may_come(given: dict[str, int], n: int) -> None:
+    found = stage("mix", **{"from": "rows"}, **given).bounds({"from": Rows(n=3)}, {})
+    assert (found.reads, found.rows.n) == (3, n)
+
+
 def test_episodes_are_tasks_times_attempts_and_calls_times_turns() -> None:
     found = stage("sample", policy="actor", **PLAYED, k=3, split="train").bounds(TASKS, {"actor": VLLM})
     assert (found.reads, found.episodes, found.rows.n) == (18, 18, 18)

@@ -11,6 +11,7 @@ from agentmill.pipelines.recipes.runner import RunResult
 from agentmill.pipelines.recipes.summary import (
     StageSummary,
     Summary,
+    by_split,
     difference_lines,
     evaluation_lines,
     measure_rows,
@@ -52,6 +53,13 @@ def test_notes_name_their_stage_and_are_printed(capsys: pytest.CaptureFixture[st
     assert note_lines(made) == ["explored: warning: mind the gap"]
     show_finish(RunResult(made, made=1))
     assert "\nexplored: warning: mind the gap\n" in capsys.readouterr().out
+
+
+def test_splits_of_several_evaluations_stay_apart() -> None:
+    one, other = summary().evaluation, {"held_out_tasks": {"base": {"success": 0.5}}}
+    assert by_split({"short": one}) == one
+    both = by_split({"short": one, "long": other})
+    assert both == {"short/held_out_tasks": one["held_out_tasks"], "long/held_out_tasks": other["held_out_tasks"]}
 
 
 def test_the_table_of_models() -> None:
