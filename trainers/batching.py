@@ -29,32 +29,30 @@ def row_order(lengths: Sequence[int], group: int, count: int, seed: int) -> list
     difference between rows from copies of one. ``count`` is a multiple of ``group``. The order is a function of the
     arguments alone, so a resumed training meets the rows that it would have met.
     """
-    sizes = np.asarray(lengths)
-    # Of NumPy's streams only those of bit generators stay the same from version to version (NEP 19).
-    bits = np.random.PCG64(derive_seed("row_order", seed))
-    passes: list[NDArray[np.int64]] = []
-    left, made = np.empty(0, np.int64), 0
-    while made < count:
-        fresh = np.argsort(bits.random_raw(len(sizes)), kind="stable")
-        again = np.isin(fresh, left)
+    chance = random.Random(derive_seed("row_order", seed))
+    order: list[int] = []
+    left: list[int] = []
+    while len(order) < count:
+        fresh = chance.sample(range(len(lengths)), len(lengths))
         # What the last pass left over opens the first group; the same rows of this pass come at its end.
-        stream = np.concatenate([left, fresh[~again], fresh[again]])
+        stream = left + [row for row in fresh if row not in left] + [row for row in fresh if row in left]
         whole = len(stream) // group * group
         # Sorted by length as well, it could mix rows left from the last pass with the same rows of this one.
-        first = min(group, whole) if len(left) else 0
-        passes += [stream[:first], _alike(stream[first:whole], sizes, group, bits)]
-        left, made = stream[whole:], made + whole
-    order: list[int] = np.concatenate(passes)[:count].tolist()
-    return order
+        first = min(group, whole) if left else 0
+        order += stream[:first] + _alike(stream[first:whole], lengths, group, chance)
+        left = stream[whole:]
+    return order[:count]
 
 
-def _alike(stream: NDArray[np.int64], sizes: NDArray[np.int64], group: int, bits: np.random.PCG64) -> NDArray[np.int64]:
+def _alike(stream: Sequence[int], lengths: Sequence[int], group: int, chance: random.Random) -> list[int]:
     """The rows of ``stream``, those of like length in the same group, in so many groups as ``POOL`` at a time."""
-    pools = np.arange(len(stream)) // (group * POOL)
-    groups = stream[np.lexsort((sizes[stream], pools))].reshape(-1, group)
-    # Without chance, steps would go from short rows to long ones within every pool.
-    shuffled = np.lexsort((bits.random_raw(len(groups)), pools[::group]))
-    order: NDArray[np.int64] = groups[shuffled].ravel()
+    order: list[int] = []
+    for start in range(0, len(stream), group * POOL):
+        pool = sorted(stream[start : start + group * POOL], key=lambda row: lengths[row])
+        groups = [pool[first : first + group] for first in range(0, len(pool), group)]
+        # Without it, steps would go from short rows to long ones within every pool.
+        chance.shuffle(groups)
+        order += [row for rows in groups for row in rows]
     return order
 
 

@@ -230,6 +230,8 @@ def test_what_is_finished_is_not_run_again_and_all_of_it_is_in_the_table(
     assert skill["difference"]["value"] > 0
     assert (wording["control"], wording["treatment"]) == ("tuned (plain)", "tuned (renamed)")
     assert (wording["difference"]["value"], wording["difference"]["n"]) == (0.0, skill["difference"]["n"])
+    summary = json.loads((small / "seed-0/wording/summary.json").read_bytes())
+    assert [*summary["evaluation"]] == ["plain/held_out_environments", "renamed/held_out_environments"]
     text = (small / "proof.md").read_text()
     assert "| skill | short | held_out_environments | base |" in text
     assert "## skill/short, by groups of tasks" in text
