@@ -73,7 +73,7 @@ class Operation(Generic[In, Out]):
     """Whether the rows of a shard are sorted by id, or are in the order of the input."""
 
     many: ClassVar[bool] = False
-    """Whether one record is several inputs, so that inputs are counted by ``count``, not by rows."""
+    """Whether a record may be several inputs, or none, so that inputs are counted by ``count``, not by rows."""
 
     def __init__(self, name: str, reads: type[In], writes: type[Out]) -> None:
         self.name = name

@@ -44,6 +44,12 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
         splits = {name: each * (factor or 0) for name, each in (self.splits or {}).items()}
         return msgspec.structs.replace(self, n=n, splits=splits if known else None)
 
+    def drawn(self, share: float) -> Rows:
+        """Those that fall into a random ``share``; see ``of_share``."""
+        splits = {name: of_share(n, share) or 0 for name, n in (self.splits or {}).items()}
+        n = of_share(self.n, share)
+        return msgspec.structs.replace(self, n=n, splits=None if self.splits is None else splits)
+
 
 class Asked(msgspec.Struct, frozen=True):
     """What is asked of one model: requests, tokens read and tokens written."""

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine.errors import dead_letter
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
-from agentmill.pipelines.operators.bounds import Bounds, Rows, mapped, of_share
+from agentmill.pipelines.operators.bounds import Bounds, Rows, mapped
 from agentmill.pipelines.operators.lookup import Lookup, distinct
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.proposals import result_of
@@ -120,11 +120,8 @@ class Contrast(Operator):
         if self.environments is None:
             made = read.times(len(self._tools()))
             return Bounds(reads=made.n, rows=made)
-        splits = {split: of_share(n, self.share) or 0 for split, n in (read.splits or {}).items()}
         of_tasks = msgspec.structs.replace(
-            read,
-            n=of_share(read.n, self.share),
-            splits=None if read.splits is None else splits,
+            read.drawn(self.share),
             turns=mapped(read.turns, lambda turns: turns + 2),
             plan=mapped(read.plan, lambda plan: plan + 1),
         )

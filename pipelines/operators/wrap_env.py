@@ -13,6 +13,7 @@ from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, R
 from agentmill.pipelines.operators.bounds import Bounds, Rows
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.splits import check_chosen, chosen
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -63,6 +64,7 @@ class WrapEnv(Operator):
         description="which names `rename` changes: `actions` (tools, commands), `objects` (things, their kinds, "
         "parameters, fields and values), or `all`, which in planning environments are also the words of predicates",
     )
+    share: float = Field(default=1.0, gt=0, le=1, description="of the tasks only so many are wrapped, chosen by ids")
     seed: int | None = Field(default=None, description="by default derived from that of the run")
 
     @model_validator(mode="after")
@@ -77,6 +79,11 @@ class WrapEnv(Operator):
         """What it reads: environments or tasks."""
         record = expect(reads, "of", "EnvironmentSpec", "Task")
         given = self._wrapping() != Wrapping()
+        if record == "EnvironmentSpec" and "share" in self.model_fields_set:
+            raise UserError(
+                "`share` is for tasks, and `of` holds environments\ngive it in the step that wraps the tasks of these",
+                ErrorCode.KEY_NOT_FOR_THIS,
+            )
         if record == "EnvironmentSpec" and (self.environments or not given):
             raise UserError(
                 "wrap_env of environments takes a wrapper, such as `twins: 3`, and no `environments`",
@@ -99,13 +106,19 @@ class WrapEnv(Operator):
             )
         return reads
 
+    def check_inputs(self, inputs: Inputs) -> None:
+        """Raises ``UserError`` for a share without tasks."""
+        if self.share < 1:
+            check_chosen(tables_of(inputs, "of"), [None], self.share)
+
     def provenance_config(self, context: StepContext) -> JsonObject:
         """As ``Operator.provenance_config``, with the seed that holds."""
         return {**super().provenance_config(context), "seed": self._seed(context)}
 
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
         """As ``Operator.bounds``; how long the solution of a wrapped task is nobody knows before it is played."""
-        found = super().bounds(rows, models)
+        read = rows["of"] if self.environments is None else rows["of"].drawn(self.share)
+        found = super().bounds({**rows, "of": read}, models)
         return msgspec.structs.replace(found, rows=msgspec.structs.replace(found.rows, turns=None, plan=None))
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
@@ -113,7 +126,7 @@ class WrapEnv(Operator):
         if self.environments is None:
             return EnvironmentWrapping(self._wrapping(), self._seed(context))
         wrapped = Lookup(tables_of(inputs, "environments"), EnvironmentSpec, key=wrapped_id)
-        return TaskWrapping(wrapped, self._seed(context))
+        return TaskWrapping(wrapped, self.share, self._seed(context))
 
     def _wrapping(self) -> Wrapping:
         return Wrapping(**{name: getattr(self, name) for name in Wrapping.__struct_fields__})
@@ -154,19 +167,29 @@ class EnvironmentWrapping(RowOperation[EnvironmentSpec, EnvironmentSpec]):
 
 
 class TaskWrapping(RowOperation[Task, Task]):
-    """One task per wrapped environment of its own environment."""
+    """One task per wrapped environment of its own environment, for a ``share`` of the tasks."""
 
     blamed: ClassVar[Blamed] = "generator"
     chunk_rows: ClassVar[int] = 100
+    many: ClassVar[bool] = True
 
-    def __init__(self, environments: Lookup[EnvironmentSpec], seed: int) -> None:
+    def __init__(self, environments: Lookup[EnvironmentSpec], share: float, seed: int) -> None:
         super().__init__("wrap_env", Task, Task)
         self._environments = environments
+        self._share = share
         self._seed = seed
 
     def open(self) -> None:
         """Load the environments."""
         self._environments.load()
+
+    def count(self, record: Task) -> int:
+        """One for a task that is chosen."""
+        return int(chosen(record.task_id, self._share))
+
+    def units(self, record: Task) -> Iterable[Unit]:
+        """As ``Operation.units``, of a task that is chosen."""
+        return super().units(record) if self.count(record) else []
 
     def process(self, record: Task, unit: Unit) -> Iterable[Result]:
         """The task in the wrapped environment, with a solution that is accepted there."""

@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.operators.bounds import Rows
+from agentmill.pipelines.operators.splits import chosen
 from tests.errors import user_error
 from tests.pipelines.cli.tables import COMPARE, agentmill, write_environments, write_recipe
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of
@@ -115,6 +117,31 @@ def test_environments_and_tasks_of_several_families_are_renamed(worlds: Path, tm
         run(tmp_path, "check_outcome", f"verdicts_{suffix}", of=f"played_{suffix}", tasks=of, environments=where)
         verdicts = rows_of(tmp_path / f"verdicts_{suffix}")
         assert (len(verdicts), all(verdict.passed for verdict in verdicts)) == (len(made), True)
+
+
+def test_a_share_of_the_tasks_is_wrapped_and_it_is_the_one_that_an_evaluation_plays(
+    worlds: Path, tmp_path: Path
+) -> None:
+    for name in ("tasks", "wrapped_environments", "wrapped_tasks"):
+        (tmp_path / name).symlink_to(worlds / name)
+    tasks = rows_of(worlds / "tasks")
+    wanted = {task.task_id for task in tasks if chosen(task.task_id, 0.4)}
+    given: dict[str, Any] = {"of": "tasks", "environments": "wrapped_environments"}
+    manifest = run(tmp_path, "wrap_env", "some", **given, share=0.4)
+    some = rows_of(tmp_path / "some")
+    assert {task.lineage.parents[0] for task in some} == wanted
+    assert 0 < len(wanted) < len(tasks)
+    assert (manifest.counts.read, manifest.counts.written) == (len(wanted), len(wanted))
+    whole = {task.task_id: task for task in rows_of(worlds / "wrapped_tasks")}
+    assert all(whole[task.task_id] == task for task in some)
+    bound = stage("wrap_env", **given, share=0.4).bounds({"of": Rows(n=100, splits={"train": 100})}, {}).rows
+    assert 40 < (bound.n or 0) < 100
+    assert bound.splits == {"train": bound.n}
+    with user_error("split-empty", "share: 1e-06"):
+        none = job(tmp_path, "wrap_env", "none", **given, share=0.000001)
+        none.parameters.check_inputs(none.inputs)
+    with user_error("key-not-for-this", "`share` is for tasks", "wraps the tasks"):
+        stage("wrap_env", of="environments", rename="words", share=0.5).writes({"of": ["EnvironmentSpec"]})
 
 
 def test_models_are_evaluated_under_base_and_other_names(tmp_path: Path) -> None:
