@@ -227,8 +227,11 @@ def remove(folder: Path, kind: str, is_ours: Callable[[list[str]], bool]) -> Non
     """Remove ``folder``, a ``kind`` that we made, if there is one.
 
     ``is_ours`` tells by the paths in it. Raises ``UserError`` for a link, a file, or a folder that is not ours; nothing
-    is removed then. An empty folder is anybody's.
+    is removed then. An empty folder is anybody's. What a kill interrupts is taken up by the next call.
     """
+    leaving = folder.with_name(f".{folder.name.removeprefix('.')}.removed")
+    if leaving.is_dir() and not leaving.is_symlink():
+        shutil.rmtree(leaving)
     found = list(entries(folder)) if folder.is_dir() and not folder.is_symlink() else None
     if found is None and not folder.is_symlink() and not folder.exists():
         return
@@ -238,4 +241,6 @@ def remove(folder: Path, kind: str, is_ours: Callable[[list[str]], bool]) -> Non
             "nothing was changed: move it, or choose another place for what is made",
             ErrorCode.OUTPUT_NOT_OURS,
         )
-    shutil.rmtree(folder)
+    # By a rename first: a kill must not leave a part that looks like a whole, or like somebody else's.
+    folder.rename(leaving)
+    shutil.rmtree(leaving)

@@ -49,6 +49,13 @@ BITSANDBYTES_OPTIMIZERS = (
 )
 """The optimizers of transformers that the package bitsandbytes has."""
 
+WITHOUT_EFFECT = (
+    *("max_dropped", "save_steps", "report_to", "trust_remote_code", "estimate"),
+    # Of a row that comes again it changes the last digits only.
+    "precompute_reference",
+)
+"""Settings that do not change what comes out of a training: one that is unfinished goes on with others."""
+
 IDENTITY = "identity.json"
 """In the folder of an unfinished training: what decides what comes out of it. It is written first."""
 

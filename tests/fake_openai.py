@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 MODEL = "fake"
@@ -264,7 +265,12 @@ def main() -> None:
     parser.add_argument("--start-after", type=float, default=0.0)
     parser.add_argument("--die-with", default=None, help="print this and exit with 3 at once")
     parser.add_argument("--child", action="store_true", help="leave a child process beside the server")
+    parser.add_argument("--hang-once", type=Path, help="hang at the first start, which makes this file")
     options = parser.parse_args()
+    if options.hang_once is not None and not options.hang_once.exists():
+        options.hang_once.touch()
+        with socket.create_server(("127.0.0.1", options.port)):
+            time.sleep(600)
     if options.die_with is not None:
         print(options.die_with, flush=True)
         raise SystemExit(3)

@@ -25,8 +25,8 @@ from agentmill.schemas.models import (
     model_revision,
     read_json,
 )
-from agentmill.trainers.command import TrainSettings
-from agentmill.trainers.hub_models import hub_folder, output_of, revisions_of, with_pinned_models
+from agentmill.trainers.command import TrainSettings, output_of
+from agentmill.trainers.hub_models import hub_folder, revisions_of, with_pinned_models
 from agentmill.trainers.model_io import SCORE, Task, load_errors, model_folder
 
 S = TypeVar("S", bound=TrainSettings)

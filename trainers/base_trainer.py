@@ -16,9 +16,11 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from datasets import Dataset
 from numpy.typing import NDArray
+from torch.utils.data import Subset
 from transformers import Trainer
 from transformers.trainer_utils import EvalLoopOutput
 
+from agentmill.trainers.launch import context_parallel_size
 from agentmill.trainers.tokenization import IGNORED
 from agentmill.trainers.validation import validation_batches
 
@@ -81,6 +83,24 @@ class BaseTrainer(Trainer):
     def measured(self, sums: dict[str, float]) -> dict[str, Any]:
         """The values of a point of the loss curve, from the ``sums`` over all processes."""
         raise NotImplementedError
+
+    def end_after(self, steps: int) -> None:
+        """Make no more than so many steps, after which the rows of the training end, too."""
+        self.args.max_steps = steps
+        rows = steps * self.args.gradient_accumulation_steps * self.args.per_device_train_batch_size
+        self._last_row = rows * self.args.world_size // context_parallel_size()
+
+    _last_row: int | None = None
+
+    def get_train_dataloader(self) -> Any:
+        """The rows of the training in their order."""
+        whole: Any = self.train_dataset
+        # Where rows are left, transformers makes one more step of a training that goes on after its last.
+        self.train_dataset = whole if self._last_row is None else Subset(whole, range(self._last_row))
+        try:
+            return super().get_train_dataloader()
+        finally:
+            self.train_dataset = whole
 
     def batch_at(self, number: int) -> dict[str, torch.Tensor]:
         """This process's share of a batch of the training, counted from 0, on its device."""

@@ -65,6 +65,12 @@ class RewardSettings(RewardConfig, TrainSettings):
 
 S = TypeVar("S", bound=TrainSettings)
 
+
+def output_of(settings: TrainSettings) -> Path:
+    """Where the training writes its model."""
+    return Path(settings.output).expanduser().absolute()
+
+
 OFFLINE = "HF_HUB_OFFLINE"
 GIVEN_OFFLINE = os.environ.get(OFFLINE)
 """What the user has set, before ``prepare_environment`` does."""

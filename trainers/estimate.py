@@ -178,7 +178,7 @@ def steps_in_backward(trainer: BaseTrainer) -> bool:
 def plan_trial(ahead: NDArray[np.int64]) -> tuple[int, list[int]]:
     """How often which batches are run, of those with these lengths; none where that took too long.
 
-    In addition to these rounds each runs once, when memory is measured.
+    In addition to these rounds each but the shortest runs once, when memory is measured.
     """
     by_length = np.argsort(ahead, kind="stable")
     chosen = {int(ahead[number]): int(number) for number in by_length[[0, len(ahead) // 2, -1]]} if len(ahead) else {}
@@ -216,7 +216,7 @@ class Trial:
 
     def points(self) -> tuple[list[int], list[float]]:
         """Lengths, and the median of the seconds of each."""
-        return list(self._seconds), [float(np.median(each)) for each in self._seconds.values()]
+        return list(self._seconds), [float(np.median(each)) for each in self._steady()]
 
     @property
     def reference_share(self) -> float:
@@ -225,8 +225,12 @@ class Trial:
 
     def margin(self) -> float:
         """How far runs of one batch are from their median, at least 10 %; 25 % if there was one run of each."""
-        spreads = [max(each) / float(np.median(each)) - 1 for each in self._seconds.values() if len(each) > 1]
+        spreads = [max(each) / float(np.median(each)) - 1 for each in self._steady() if len(each) > 1]
         return max(0.1, *spreads) if spreads else 0.25
+
+    def _steady(self) -> list[list[float]]:
+        """The seconds of each length, without the first run where there are more: it takes memory from the system."""
+        return [each[1:] or each for each in self._seconds.values()]
 
     def _fill_memory(self, longest: int) -> None:
         """Run the longest batch with memory as full as it will be after the first step."""
@@ -344,6 +348,9 @@ def saved_bytes(trainer: BaseTrainer, parameters: Mapping[str, int]) -> int:
     if args.save_strategy == "steps":
         every = int(args.save_steps)
         checkpoints = last // every - done // every + (last % every > 0)
+    if args.load_best_model_at_end:
+        # At most: each validation with the lowest loss so far has one.
+        checkpoints += validations(trainer, last - done)
     # At the end the weights are written, read, and written in the type of the model.
     return 12 * trained * checkpoints + 4 * trained + 8 * whole
 
@@ -353,7 +360,11 @@ def write_speed(folder: Path) -> float:
     path = folder / f"speed.{os.getpid()}"
     content = torch.ones(WRITTEN_BYTES // 4)
     begun = time.monotonic()
-    torch.save(content, path)
+    with path.open("wb") as file:
+        torch.save(content, file)
+        file.flush()
+        # Else it is the speed of memory: a checkpoint is larger than what the system keeps there.
+        os.fsync(file.fileno())
     seconds = time.monotonic() - begun
     path.unlink()
     return WRITTEN_BYTES / seconds

@@ -23,7 +23,7 @@ from agentmill.schemas.errors import UserError, parse_labelled
 from agentmill.schemas.model_hub import HubModel, cached_model, fetch_model, hub_model, pinned_model
 from agentmill.schemas.models import TRAINING_RECORD, adapter_base, is_adapter
 from agentmill.schemas.records.manifest import write_atomically
-from agentmill.trainers.command import GIVEN_OFFLINE, OFFLINE, TrainSettings, say
+from agentmill.trainers.command import GIVEN_OFFLINE, OFFLINE, TrainSettings, output_of, say
 
 S = TypeVar("S", bound=TrainSettings)
 R = TypeVar("R")
@@ -86,11 +86,6 @@ def _fetched(text: str, role: str, revisions: dict[str, str]) -> str:
     if base is not None and hub_model(base) is not None:
         _fetched(base, f"{role}, the model of the adapter", revisions)
     return text if model is None else str(model)
-
-
-def output_of(settings: TrainSettings) -> Path:
-    """Where the training writes its model."""
-    return Path(settings.output).expanduser().absolute()
 
 
 def remove_revisions(output: Path) -> None:

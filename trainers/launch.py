@@ -6,14 +6,17 @@ process, and messages come from the first process only.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import functools
 import importlib
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from agentmill.schemas.error_codes import ErrorCode
@@ -25,11 +28,13 @@ from agentmill.schemas.launch import (
     planned_launch,
     visible_gpus,
 )
+from agentmill.schemas.records.manifest import disk_errors
 from agentmill.trainers.command import (
     INTERRUPTED,
     S,
     TrainSettings,
     exit_code_of,
+    output_of,
     prepare_environment,
     read_settings,
     say,
@@ -50,7 +55,46 @@ def run_trainer(train: Callable[[S], None], settings_type: type[S], name: str, a
 
     Where the settings ask for several processes, these train, and this one ends with their exit code (``SystemExit``).
     """
-    return exit_code_of(lambda: train(start_processes(settings_type, name, argv)), INTERRUPTED)
+
+    def work() -> None:
+        settings = start_processes(settings_type, name, argv)
+        with sole_training(output_of(settings)):
+            train(settings)
+
+    return exit_code_of(work, INTERRUPTED)
+
+
+@contextlib.contextmanager
+def sole_training(output: Path) -> Iterator[None]:
+    """Hold ``.NAME.lock`` beside the ``output`` ``NAME``; the first process holds it for all of a training.
+
+    The lock is the kernel's (``flock``), so it is gone with the process. Raises ``UserError`` if another training holds
+    it.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        yield
+        return
+    path = output.with_name(f".{output.name}.lock")
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = path.open("a+", encoding="utf-8")
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            handle.seek(0)
+            raise UserError(
+                f"process {handle.read().strip() or 'unknown'} trains {output} now\n"
+                "wait for it, stop it, or choose another `output`",
+                ErrorCode.RUN_IN_USE,
+            ) from error
+        with contextlib.suppress(OSError):  # the pid is for the message above only, so a full device may refuse it
+            os.ftruncate(handle.fileno(), 0)
+            os.write(handle.fileno(), str(os.getpid()).encode())
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def start_processes(settings_type: type[S], name: str, argv: Sequence[str] | None) -> S:

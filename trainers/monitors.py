@@ -105,10 +105,26 @@ class OverOptimisationWarning(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Look at the last points."""
-        warning = None if self._warned else over_optimisation_warning(state.log_history[-WINDOW:])
+        warning = None if self._warned else over_optimisation_warning(loss_points(state.log_history))
         if warning is not None and state.is_world_process_zero:
             self._warned = True
             say(f"warning: {warning}")
+
+
+class LogLastSteps(TrainerCallback):
+    """Has the curve hold all steps, whatever ``log_steps`` is: also those before a checkpoint and before the end.
+
+    After these nothing is left of what the steps since the last point measured. ``at_validations``: a validation, too,
+    may be followed by a checkpoint or the end.
+    """
+
+    def __init__(self, at_validations: bool) -> None:
+        self._at_validations = at_validations
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called after transformers has decided what follows the step."""
+        control.should_log |= control.should_save or control.should_training_stop
+        control.should_log |= control.should_evaluate and self._at_validations
 
 
 class StopOnDrift(TrainerCallback):
@@ -118,10 +134,14 @@ class StopOnDrift(TrainerCallback):
         self._limits = limits
         self.reason: str | None = None
 
+    def reason_to_stop(self, log_history: Sequence[dict[str, Any]]) -> str | None:
+        """Why a training ends after these points, if it does."""
+        return limit_reached(loss_points(log_history), self._limits)
+
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Look at the last points, which are the same in every process."""
         if self.reason is None:
-            self.reason = limit_reached(state.log_history, self._limits)
+            self.reason = self.reason_to_stop(state.log_history)
         if self.reason is not None and not control.should_training_stop:
             control.should_training_stop = True
             # The last model is validated, too.
@@ -159,22 +179,30 @@ class StopWithoutImprovement(TrainerCallback):
         self._min_delta = min_delta
         self.reason: str | None = None
 
+    def reason_to_stop(self, log_history: Sequence[dict[str, Any]]) -> str | None:
+        """Why a training ends after these points, if it does."""
+        curve = validation_curve(log_history)
+        if waited(curve, self._min_delta) < self._patience:
+            return None
+        return f"at step {curve[-1]['step']}: {self._patience} validations without a lower loss (validation.patience)"
+
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Look at the losses, which are the same in every process."""
-        if waited(validation_curve(state.log_history), self._min_delta) < self._patience:
+        self.reason = self.reason_to_stop(state.log_history)
+        if self.reason is None:
             return
-        self.reason = (
-            f"at step {state.global_step}: {self._patience} validations without a lower loss (validation.patience)"
-        )
         control.should_training_stop = True
-        # A training that went on from a checkpoint of this step would go on past it.
-        control.should_save = False
         if state.is_world_process_zero and state.global_step < state.max_steps:
             say(f"the training ends {self.reason}")
 
 
 OF_TRANSFORMERS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 """What transformers adds to each validation, and which the curve leaves out."""
+
+
+def loss_points(log_history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The points of the loss curve, without those of the validation."""
+    return [point for point in log_history if "loss" in point]
 
 
 def validation_curve(log_history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from agentmill.trainers.data import TrainingRows
 from agentmill.trainers.loggers import logger_callbacks
 from agentmill.trainers.model_card import ValidationRecord
 from agentmill.trainers.monitors import (
+    LogLastSteps,
     MarkCheckpoints,
     OverOptimisationWarning,
     Progress,
@@ -32,7 +33,10 @@ VALIDATIONS = 10
 
 def observers(settings: TrainSettings, setup: TrainingSetup, arguments: TrainingArguments) -> list[TrainerCallback]:
     """What prints, marks and logs."""
+    validation = settings.validates
+    decisive = validation is not None and (validation.keep == "best" or validation.patience is not None)
     return [
+        LogLastSteps(at_validations=decisive),
         Progress(),
         OverOptimisationWarning(),
         MarkCheckpoints(setup.work),
@@ -88,8 +92,8 @@ def validation_record(
     best = lowest(curve)
     if arguments.load_best_model_at_end:
         # transformers keeps the last model where it finds no checkpoint of the best.
-        found_it = state.best_model_checkpoint is not None and Path(state.best_model_checkpoint).is_dir()
-        kept = state.best_global_step or kept if found_it else kept
+        if state.best_model_checkpoint is not None and Path(state.best_model_checkpoint).is_dir():
+            kept = int(Path(state.best_model_checkpoint).name.rpartition("-")[2])
         why = (
             "its validation loss is the lowest" if kept == best["step"] else "there is none of a lower validation loss"
         )

@@ -93,11 +93,14 @@ class ReferenceScores:
         with disk_errors(self.folder):
             if self.done():
                 return
-            remove(self.folder, "folder of reference scores", lambda names: PROGRESS in names)
-            self.folder.mkdir(parents=True)
+            remove(self.folder, "folder of reference scores", lambda names: any(PROGRESS in name for name in names))
+            # First, since by it the folder is known as ours.
+            self._note(0)
             for name, shape in self._shapes().items():
                 np.lib.format.open_memmap(self.folder / name, mode="w+", dtype=np.float32, shape=shape).flush()
-            self._note(0)
+                # Else a device that fills later would end this process by a signal, without a word.
+                with (self.folder / name).open("r+b") as file:
+                    os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
 
     def write(self, done: int, batch: int, values: Mapping[str, NDArray[np.float32]]) -> None:
         """Keep the values of a batch, of shape (group,), with which ``done`` of ``batches`` are scored."""
@@ -160,10 +163,22 @@ def open_scores(
         **setup.token_identity,
         "reference_revision": setup.work.identity["reference_revision"],
         # All that decides how the reference is computed.
-        "arithmetic": [precision, settings.lora is not None, settings.trl],
+        "arithmetic": [
+            precision,
+            settings.weights,
+            settings.attention,
+            settings.liger,
+            _quantized(settings),
+            settings.trl,
+        ],
         "versions": versions(),
     }
     return ReferenceScores(setup.work.tokens / "reference", identity, order, group, *scored)
+
+
+def _quantized(settings: TrainSettings) -> JsonObject | None:
+    """What of an adapter decides how its model computes."""
+    return None if settings.lora is None else {"quantize": settings.lora.quantize}
 
 
 def needs_no_copy(scores: ReferenceScores, setup: TrainingSetup, resumed: bool) -> bool:

@@ -11,7 +11,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,20 +27,19 @@ from agentmill.schemas.models import TRAINING_RECORD, context_length, model_revi
 from agentmill.schemas.records.manifest import disk_errors, write_atomically
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Table, remove
-from agentmill.schemas.training import IDENTITY, is_training, template_identity
+from agentmill.schemas.training import IDENTITY, WITHOUT_EFFECT, is_training, template_identity
 from agentmill.trainers.command import TrainSettings, prepare_environment, say
 from agentmill.trainers.hub_models import remove_revisions
 from agentmill.trainers.launch import sharding
 from agentmill.trainers.model_io import load_errors, load_tokenizer
 from agentmill.trainers.requirements import check_requirements
+from agentmill.trainers.token_shards import is_token_folder
 from agentmill.trainers.validation import ValidationSource, choose_validation, open_validation_table
 
 NOT_IDENTITY = {
-    *("rows", "validation_rows", "model", "reference", "output", "recipe"),
-    *("max_dropped", "save_steps", "resume", "log_steps", "report_to", "trust_remote_code", "estimate"),
+    *("rows", "validation_rows", "model", "reference", "output", "recipe", "resume", "log_steps"),
+    *WITHOUT_EFFECT,
     "launch",  # it counts by the processes that it comes to
-    # Of a row that comes again it changes the last digits only.
-    "precompute_reference",
 }
 """Settings that do not change what comes out; rows and models count by what is in them."""
 
@@ -183,6 +182,8 @@ class WorkFolder:
                 f"{self.output} exists and is no model of ours; choose another `output`", ErrorCode.OUTPUT_NOT_OURS
             )
         self._compare(msgspec.json.decode(record.read_bytes())["identity"], self.output)
+        if os.environ.get("RANK", "0") == "0":
+            self._clear()
         return True
 
     def check(self) -> None:
@@ -231,8 +232,16 @@ class WorkFolder:
         """Put the finished model folder in its place and remove the rest."""
         # In this order: a kill between the two leaves the finished model, never neither.
         self.model.rename(self.output)
-        shutil.rmtree(self.folder)
-        shutil.rmtree(self.tokens, ignore_errors=True)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Remove what a finished training has no more use for; after a kill in between, the next command does."""
+        for folder, kind, is_ours in (
+            (self.folder, "unfinished training", is_training),
+            (self.tokens, "folder of tokens", is_token_folder),
+        ):
+            with suppress(UserError):  # somebody else's has nothing to do with this training
+                remove(folder, kind, is_ours)
         # They are in the record now.
         remove_revisions(self.output)
 

@@ -21,6 +21,8 @@ import msgspec
 import pyarrow as pa
 from datasets import Dataset, concatenate_datasets
 
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.manifest import disk_errors, write_atomically
 from agentmill.schemas.records.record import JsonObject
@@ -39,6 +41,8 @@ LENGTH = "length"
 ROW_IDS = "row_ids"
 IDENTITY = "tokens.json"
 WAIT_S = 0.2
+LONG_S = 600.0
+"""How long a process waits for the first one to begin. It removes what was made otherwise, which may be large."""
 
 TOKENS, MASK, WEIGHTS = pa.list_(pa.int32()), pa.list_(pa.bool_()), pa.list_(pa.float32())
 """Types of columns with a value for each token, and of weights, which only tokens with loss have."""
@@ -88,6 +92,11 @@ class FileMaker(ABC, Generic[E, C]):
         """Give all examples of the file to ``keep``, some at a time, and return what was counted."""
 
 
+def is_token_folder(names: Sequence[str]) -> bool:
+    """Whether files with these paths in their folder are those of rows as tokens."""
+    return any(IDENTITY in name for name in names)
+
+
 @dataclass(frozen=True)
 class TokenShards(Generic[E, C]):
     """What ``maker`` makes of the files of ``table``, in ``folder``; ``identity`` is all that decides what it is."""
@@ -122,9 +131,17 @@ class TokenShards(Generic[E, C]):
         """Make the folder; what was made otherwise is removed."""
         mark, wanted = self.folder / IDENTITY, msgspec.json.encode(digest(self.identity))
         if rank == 0 and not (mark.exists() and mark.read_bytes() == wanted):
-            remove(self.folder, "folder of tokens", lambda names: IDENTITY in names)
+            remove(self.folder, "folder of tokens", is_token_folder)
             write_atomically(mark, wanted, self.folder)
+        begun = time.monotonic()
         while not (mark.exists() and mark.read_bytes() == wanted):
+            if time.monotonic() - begun > LONG_S:
+                raise UserError(
+                    f"the first process of this training made no {mark} within {LONG_S:g} s that fits this one's"
+                    " settings, rows and models\nrun the same command again; on several machines, give all the same"
+                    " files and settings",
+                    ErrorCode.MADE_DIFFERENTLY,
+                )
             time.sleep(WAIT_S)
 
     def _make(self, files: Sequence[tuple[int, Path]], processes: int) -> None:

@@ -6,12 +6,14 @@ import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback, TrainingArguments
+from transformers import PrinterCallback, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 
 from agentmill.schemas.models import adapter_base
@@ -41,6 +43,7 @@ from agentmill.trainers.model_io import (
     save_adapter,
     save_whole,
 )
+from agentmill.trainers.monitors import StopOnDrift, StopWithoutImprovement, loss_points
 from agentmill.trainers.observers import early_stops, observers, sampling, set_validation, validation_record
 from agentmill.trainers.peak_memory import peak_bytes
 from agentmill.trainers.reference_scores import ReferenceScores, needs_no_copy, open_scores
@@ -123,18 +126,19 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     with arguments.main_process_first(local=False):
         if arguments.process_index == 0:
             setup.work.prepare(settings.resume)
-    checkpoint = setup.work.latest_checkpoint()
+    checkpoint, steps = setup.work.latest_checkpoint(), arguments.max_steps
 
     trainer = build_trainer(settings, setup, method, arguments, precision, resumed=checkpoint is not None)
     # TRL has put the adapter on by now, so what learns is known.
     parameters = count_parameters(trainer.model)
+    guards = early_stops(settings)
+    ended = checkpoint is not None and end_where_it_ended(trainer, guards, checkpoint)
     # Where processes share sequences, no batch can be tried by itself.
-    estimated = settings.estimate and context_parallel_size() == 1
+    estimated = settings.estimate and context_parallel_size() == 1 and not ended
     first_step = BeforeFirstStep(trainer, parameters, setup.work.folder, estimated)
     # Before the others: progress counts from the first step.
     trainer.callback_handler.callbacks.insert(0, first_step)
     setup.work.require_space(needed_bytes(settings, **parameters))
-    guards = early_stops(settings)
     for callback in [*guards, *sampling(settings, setup, rows)]:
         trainer.add_callback(callback)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -144,12 +148,28 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
         write_model(setup, settings, method.task)
         # A limit that the last step reaches ends nothing.
         reasons = [guard.reason for guard in guards if guard.reason is not None]
-        stopped = reasons[0] if reasons and trainer.state.global_step < arguments.max_steps else None
+        stopped = reasons[0] if reasons and trainer.state.global_step < steps else None
         estimate = first_step.compared() if stopped is None else {}
         facts = {"precision": precision, "stopped": stopped, "estimate": estimate, **parameters}
         publish(settings, setup, rows, method, trainer, facts)
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
+
+
+def end_where_it_ended(
+    trainer: BaseTrainer, guards: Sequence[StopOnDrift | StopWithoutImprovement], checkpoint: Path
+) -> bool:
+    """Have a training that had ended early before it was killed, with this checkpoint, make no further step.
+
+    Returns whether it had.
+    """
+    state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+    for guard in guards:
+        guard.reason = guard.reason_to_stop(state.log_history)
+        if guard.reason is not None:
+            trainer.end_after(state.global_step)
+            return True
+    return False
 
 
 def publish(
@@ -161,7 +181,7 @@ def publish(
     facts: dict[str, Any],
 ) -> None:
     """Write what a finished training leaves with its model, and let the folder appear; ``facts`` are of its record."""
-    points = [point for point in trainer.state.log_history if "loss" in point]
+    points = loss_points(trainer.state.log_history)
     curve = [{key: point[key] for key in (*POINT, *method.measured)} for point in points]
     facts |= {
         "attention": attention_of(trainer.model),

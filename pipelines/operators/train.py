@@ -32,6 +32,7 @@ from agentmill.schemas.records.manifest import write_atomically
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Counts, remove
 from agentmill.schemas.training import (
+    WITHOUT_EFFECT,
     DpoConfig,
     KtoConfig,
     RewardConfig,
@@ -98,13 +99,13 @@ class Training(TaskStep, TrainConfig):
         return Bounds(reads=rows["rows"].n, rows=Rows(n=0))
 
     def provenance_config(self, context: StepContext) -> JsonObject:
-        """What is given, with the seed that holds and the models it uses."""
+        """What is given and decides what is learned, with the seed that holds and the models it uses."""
         seed = self.seed if "seed" in self.model_fields_set else context.seed
         models = {
             role: {"name": model.config.display_name, "revision": model.config.with_adapter(model.revision)}
             for role, model in ((role, context.models[role]) for role in self.policies())
         }
-        given = self._given()
+        given = {name: value for name, value in self._given().items() if name not in WITHOUT_EFFECT}
         if self.chat_template is not None:
             given["chat_template"] = template_identity(self.chat_template)
         # The number decides how many rows a step trains; the configuration only how they are divided.

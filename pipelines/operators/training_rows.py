@@ -371,7 +371,9 @@ class Unpaired(Rows, UnpairedView):
             for run in table.rows():
                 try:
                     labels.update(row.label for row in rows_of(view, run, choice.annotations(run.trajectory_id)))
-                except Unused:
+                except (UserError, MemoryError):
+                    raise
+                except Exception:  # noqa: BLE001 - attributed where the rows of the trajectory are made
                     continue
         return labels
 

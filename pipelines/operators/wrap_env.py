@@ -112,8 +112,11 @@ class WrapEnv(Operator):
             check_chosen(tables_of(inputs, "of"), [None], self.share)
 
     def provenance_config(self, context: StepContext) -> JsonObject:
-        """As ``Operator.provenance_config``, with the seed that holds."""
-        return {**super().provenance_config(context), "seed": self._seed(context)}
+        """As ``Operator.provenance_config``, with the seed that holds; without a share of all."""
+        given = super().provenance_config(context)
+        if self.share == 1:
+            given.pop("share", None)
+        return {**given, "seed": self._seed(context)}
 
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
         """As ``Operator.bounds``; how long the solution of a wrapped task is nobody knows before it is played."""

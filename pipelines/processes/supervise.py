@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -69,8 +70,10 @@ def _collect() -> None:
 
 
 def _die_with_supervisor() -> None:
-    """In the child: ask the kernel for SIGKILL when the supervisor itself is killed (see prctl(2))."""
+    """In the child: SIGKILL when the supervisor itself is killed (see prctl(2)), and no core files."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Else each process that is made to write its stacks could leave its memory as a file.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _prctl(option: int, value: int) -> None:

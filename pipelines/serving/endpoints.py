@@ -57,11 +57,16 @@ def is_free(port: int) -> bool:
 
 def is_healthy(base_url: str, timeout_s: float = 2.0) -> bool:
     """Whether a server of ours answers ``/health`` with 200."""
+    return health_error(base_url, timeout_s) is None
+
+
+def health_error(base_url: str, timeout_s: float = 2.0) -> Exception | None:
+    """Why a server of ours is not healthy: ``TimeoutError`` where it takes the connection and does not answer."""
     try:
         fetch(f"{root(base_url)}/health", timeout_s)
-    except FAILURES:
-        return False
-    return True
+    except FAILURES as error:
+        return error
+    return None
 
 
 def check_endpoint(

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
 from agentmill.pipelines.processes.identity import end_session, identity, is_alive, pid_of, session_members
 from agentmill.pipelines.processes.supervise import supervised
-from agentmill.pipelines.serving.endpoints import HOST, Endpoint, is_healthy
+from agentmill.pipelines.serving.endpoints import HOST, Endpoint, health_error
 from agentmill.schemas.records.manifest import disk_errors
 from agentmill.schemas.records.record import Record
 
@@ -37,9 +41,10 @@ class ServerRecord(Record):
 class ServerRecords:
     """The records of one run directory, kept by one process."""
 
+    _lock: ClassVar[threading.Lock] = threading.Lock()  # of all: each model of a run has its own object, and one file
+
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / FILE
-        self._lock = threading.Lock()
 
     def add(self, leader: int, log: Path, ready: bool = False) -> None:
         """Record the server whose session ``leader`` leads, or what belongs to it by now."""
@@ -112,9 +117,16 @@ POLL_S = 0.2
 STOP_S = 20.0
 LOG_LINES = 8
 LINE_LENGTH = 300
+HUNG_S = 120.0
+"""A server that takes connections and whose front end has not answered for so long will not: a turn may take longer,
+the health of a server does not."""
+STACKS_S = 10.0
+"""How long the processes of a server have to write the stacks of their threads."""
 ERRORS = 2
 ERROR = re.compile(r"(^|[\s.])\w+(Error|Exception): |\berror: ")
 """An exception at the end of a traceback, or a complaint about the command line."""
+
+logger = logging.getLogger(__name__)
 
 
 class ServerError(Exception):
@@ -138,13 +150,18 @@ class ServerPlan:
 
 
 class ServerProcess:
-    """A server under ``agentmill.pipelines.processes.supervise``, recorded in the run directory while it lives."""
+    """A server under ``agentmill.pipelines.processes.supervise``, recorded in the run directory while it lives.
 
-    def __init__(self, plan: ServerPlan, records: ServerRecords) -> None:
+    It is started again at most ``restarts`` times.
+    """
+
+    def __init__(self, plan: ServerPlan, records: ServerRecords, restarts: int = 0) -> None:
         self.plan = plan
         self._records = records
+        self._restarts_left = restarts
         self._process: subprocess.Popen[bytes] | None = None
         self._temporary = ""
+        self._log_start = 0
 
     def start(self) -> None:
         """Start it and record it; it is not ready yet. Raises ``UserError`` where the device is full."""
@@ -153,11 +170,12 @@ class ServerProcess:
         with disk_errors(self.plan.log):
             self.plan.log.parent.mkdir(parents=True, exist_ok=True)
             log = self.plan.log.open("ab")
+        self._log_start = log.tell()
         with log:
             # A session of its own: a Ctrl-C reaches the launcher alone, which ends its servers in order.
             self._process = subprocess.Popen(
                 supervised(self.plan.command, self._temporary),
-                env=self.plan.environment,
+                env={**self.plan.environment, "PYTHONFAULTHANDLER": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -165,19 +183,38 @@ class ServerProcess:
             )
         self._records.add(self._process.pid, self.plan.log)
 
-    def wait_ready(self, timeout_s: float, stopping: threading.Event | None = None) -> None:
-        """Wait until it is healthy, or until ``stopping``.
+    def start_again(self, why: str) -> None:
+        """Start it anew; of one that hangs, the stacks are in its log. Raises ``ServerError`` after all restarts."""
+        if self._restarts_left == 0:
+            raise ServerError(f"the server of {self.plan.model} {why} again.\n{self._end_of_log()}")
+        self._restarts_left -= 1
+        logger.warning("the server of %s %s; starting it again (log: %s)", self.plan.model, why, self.plan.log)
+        self._write_stacks()
+        # Also where it has died: what is left of its session may hold the port and the memory.
+        self.stop()
+        self.start()
 
-        Raises ``ServerError`` if it ends before, or is not ready in ``timeout_s``.
+    def wait_ready(self, timeout_s: float, stopping: threading.Event | None = None) -> None:
+        """Wait until it is healthy, or until ``stopping``. One that hangs is started again.
+
+        Raises ``ServerError`` if it ends before, or is not ready in ``timeout_s`` seconds after a start.
         """
-        deadline = time.monotonic() + timeout_s
+        started = time.monotonic()
+        silent_since: float | None = None
         stopping = stopping or threading.Event()
-        while not is_healthy(self.plan.endpoint.base_url):
+        while (error := health_error(self.plan.endpoint.base_url)) is not None:
+            now = time.monotonic()
+            # While it loads, it refuses connections.
+            silent_since = (silent_since or now) if isinstance(error, TimeoutError) else None
             if not self.is_alive():
                 raise ServerError(f"the server of {self.plan.model} ended while it started.\n{self.last_words()}")
-            if time.monotonic() > deadline:
+            if silent_since is not None and now - silent_since > HUNG_S:
+                self.start_again(f"takes connections and has not answered for {HUNG_S:g} s")
+                started, silent_since = time.monotonic(), None
+            elif now - started > timeout_s:
                 waited = f"was not ready within {timeout_s:g} s (`server.start_timeout_s`)"
-                raise ServerError(f"the server of {self.plan.model} {waited}.\n{self.last_words()}")
+                last = str(error) or "it takes connections and does not answer"
+                raise ServerError(f"the server of {self.plan.model} {waited}: {last}.\n{self._end_of_log()}")
             if stopping.wait(POLL_S):
                 return
         if self._process is not None:
@@ -198,9 +235,27 @@ class ServerProcess:
             # Of a supervisor that was killed, or never started because the device was full.
             shutil.rmtree(self._temporary, ignore_errors=True)
 
+    def _end_of_log(self) -> str:
+        """What the log says, before the stacks of a server that runs are added to it."""
+        said = self.last_words()
+        return f"{said}\n  (then the stacks of its threads)" if self._write_stacks() else said
+
+    def _write_stacks(self) -> bool:
+        """Have each Python process of a server that runs write the stacks of its threads to the log, and end."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return False
+        for pid in session_members(process.pid):
+            if pid != process.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGABRT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STACKS_S)
+        return True
+
     def last_words(self) -> str:
-        """Where the log is, and what it says of the end."""
-        log = self.plan.log.read_text(encoding="utf-8", errors="replace")
+        """Where the log is, and what it says of the end since the last start."""
+        log = self.plan.log.read_bytes()[self._log_start :].decode(errors="replace")
         return "\n".join([f"From its log {self.plan.log}:", *(f"  {line}" for line in telling_lines(log))])
 
 

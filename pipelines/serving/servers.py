@@ -10,7 +10,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint, free
 from agentmill.pipelines.serving.model_folders import model_folder
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
-from agentmill.pipelines.serving.server_process import ServerError, ServerPlan, ServerProcess, ServerRecords
+from agentmill.pipelines.serving.server_process import HUNG_S, ServerError, ServerPlan, ServerProcess, ServerRecords
 from agentmill.pipelines.serving.vllm_command import gpu_groups, vllm_command, vllm_environment
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, is_interrupt
@@ -33,15 +33,15 @@ LOGS = "logs"
 POLL_S = 0.5
 HEALTH_POLL_S = 10.0
 HEALTH_TIMEOUT_S = 10.0
-HUNG_S = 120.0
-"""A server that runs and whose front end has not answered for so long will not: less than a turn may take."""
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def serve(config: ModelConfig, run_dir: Path) -> Iterator[list[Endpoint]]:
+def serve(config: ModelConfig, run_dir: Path, taken: Collection[str] = ()) -> Iterator[list[Endpoint]]:
     """The endpoints of a model, ready, for as long as the block lasts; none for a policy that asks no model.
+
+    GPUs that are ``taken`` by other models are used only where the others are too few.
 
     Raises ``UserError`` for addresses that cannot be reached and for what cannot be started, ``ServerError`` for a
     server that does not come up or that died more often than ``server.restarts`` allows.
@@ -54,7 +54,7 @@ def serve(config: ModelConfig, run_dir: Path) -> Iterator[list[Endpoint]]:
     # Strays of a killed run hold the memory that the new servers need.
     records.reap()
     with run_servers(
-        plans_of(config, run_dir), records, config.server.start_timeout_s, config.server.restarts
+        plans_of(config, run_dir, taken), records, config.server.start_timeout_s, config.server.restarts
     ) as ready:
         yield ready
 
@@ -64,7 +64,7 @@ def run_servers(
     plans: Sequence[ServerPlan], records: ServerRecords, start_timeout_s: float, restarts: int
 ) -> Iterator[list[Endpoint]]:
     """Start the servers, watch them while the block lasts, and stop them whatever happens."""
-    servers = [ServerProcess(plan, records) for plan in plans]
+    servers = [ServerProcess(plan, records, restarts) for plan in plans]
     with ExitStack() as stack:
         # Each is stopped, also where stopping another one fails, as on a full device.
         for server in reversed(servers):
@@ -74,7 +74,7 @@ def run_servers(
             server.start()
         for server in servers:
             server.wait_ready(start_timeout_s)
-        with ServerWatchdog(servers, start_timeout_s, restarts):
+        with ServerWatchdog(servers, start_timeout_s):
             yield [plan.endpoint for plan in plans]
 
 
@@ -85,10 +85,9 @@ class ServerWatchdog:
     is raised on leaving the block, in the place of the ``KeyboardInterrupt``.
     """
 
-    def __init__(self, servers: Sequence[ServerProcess], start_timeout_s: float, restarts: int) -> None:
+    def __init__(self, servers: Sequence[ServerProcess], start_timeout_s: float) -> None:
         self._servers = servers
         self._start_timeout_s = start_timeout_s
-        self._left = dict.fromkeys(servers, restarts)
         self._asked_at = dict.fromkeys(servers, time.monotonic())
         self._silent_since: dict[ServerProcess, float] = {}
         self._given_up: ServerError | None = None
@@ -135,14 +134,11 @@ class ServerWatchdog:
         return now - self._silent_since.get(server, now) > HUNG_S
 
     def _restart(self, server: ServerProcess, why: str) -> None:
-        if self._left[server] == 0:
-            self._give_up(f"the server of {server.plan.model} {why} again.\n{server.last_words()}")
+        try:
+            server.start_again(why)
+        except ServerError as error:
+            self._give_up(str(error))
             return
-        self._left[server] -= 1
-        logger.warning("the server of %s %s; starting it again (log: %s)", server.plan.model, why, server.plan.log)
-        # Also where it has died: what is left of its session may hold the port and the memory.
-        server.stop()
-        server.start()
         try:
             server.wait_ready(self._start_timeout_s, self._stopping)
         except ServerError as error:
@@ -167,14 +163,14 @@ def _given(config: ModelConfig) -> list[Endpoint]:
     return endpoints
 
 
-def plans_of(config: ModelConfig, run_dir: Path) -> list[ServerPlan]:
+def plans_of(config: ModelConfig, run_dir: Path, taken: Collection[str] = ()) -> list[ServerPlan]:
     """One server for each group of GPUs. Raises ``UserError`` for a port in use and for a missing chat template."""
     folder, server = model_folder(config.model or ""), config.server
     if server.chat_template is not None:
         check_rendering(read_template(Path(server.chat_template)))
     elif "--tokenizer-mode" not in server.arguments:
         check_template(folder)
-    groups = gpu_groups(server)
+    groups = gpu_groups(server, taken)
     return [
         ServerPlan(
             command=vllm_command(folder, config.served_name, server, port),
@@ -212,6 +208,7 @@ class ModelPool:
         self._workers = workers
         self._print_line = print_line
         self._served: dict[ServerKey, tuple[ExitStack, list[Endpoint]]] = {}
+        self._gpus: dict[ServerKey, set[str]] = {}
         self._known: dict[tuple[str | None, str], ServedModel] = {}
 
     def known(self, configs: Mapping[str, ModelConfig]) -> dict[str, ServedModel]:
@@ -242,7 +239,11 @@ class ModelPool:
             if config.managed:
                 self._print_line(f"starting the server of {config.display_name}; its log is in {self._run_dir / LOGS}")
             stack = ExitStack()
-            self._served[key] = (stack, stack.enter_context(serve(config, self._run_dir)))
+            taken = {gpu for used in self._gpus.values() for gpu in used}
+            self._served[key] = (stack, stack.enter_context(serve(config, self._run_dir, taken)))
+            self._gpus[key] = (
+                {gpu for gpus in gpu_groups(config.server, taken) for gpu in gpus} if config.managed else set()
+            )
             if config.managed:
                 self._print_line(f"the server of {config.display_name} is ready after {time.monotonic() - begun:.0f} s")
         endpoints = self._served[key][1]
@@ -254,6 +255,7 @@ class ModelPool:
         with ExitStack() as stopping:
             for key in list(keys):
                 stack, _ = self._served.pop(key)
+                self._gpus.pop(key, None)
                 stopping.push(stack)
 
 

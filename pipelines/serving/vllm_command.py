@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from agentmill.pipelines.serving.chat_template import tool_parser
@@ -83,8 +84,10 @@ def vllm_environment(config: ServerConfig, gpus: list[str]) -> dict[str, str]:
     return environment
 
 
-def gpu_groups(config: ServerConfig) -> list[list[str]]:
+def gpu_groups(config: ServerConfig, taken: Collection[str] = ()) -> list[list[str]]:
     """The GPUs of each server; a CPU build has one server without any.
+
+    Those that are ``taken`` by servers of other models are shared only where the others are too few.
 
     Raises ``UserError`` if vLLM is not installed, or for more servers than GPUs.
     """
@@ -96,6 +99,8 @@ def gpu_groups(config: ServerConfig) -> list[list[str]]:
     if on_cpu():
         return [[]] * (config.replicas or 1)
     gpus, size = visible_gpus(), config.tensor_parallel_size
+    free = [gpu for gpu in gpus if gpu not in taken]
+    gpus = free if len(free) >= size * (config.replicas or 1) else gpus
     groups = [gpus[start : start + size] for start in range(0, len(gpus) - size + 1, size)]
     if len(groups) < (config.replicas or 1):
         wanted = f"{config.replicas or 1} server(s) of {size} GPU(s)"

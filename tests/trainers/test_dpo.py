@@ -12,6 +12,7 @@ import torch
 
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.rows import PreferenceRow, UnpairedRow
+from agentmill.trainers import train_loop
 from agentmill.trainers.dpo import main
 from agentmill.trainers.preference_data import encode_pair
 from agentmill.trainers.tokenization import RowError
@@ -198,3 +199,19 @@ def test_a_training_ends_at_a_limit_and_says_why(
     assert ended["stopped"].startswith("at step 3: margin is")
     assert "ended early at step 3" in (tmp_path / "ended" / "README.md").read_text()
     assert [point["loss"] for point in ended["loss_curve"]] == [point["loss"] for point in whole["loss_curve"][:3]]
+
+
+def test_a_training_that_was_killed_after_it_had_ended_at_a_limit_makes_no_further_step(
+    dpo_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    options = ["stop_when={chosen_change: -1.0e-9, window: 2}", "learning_rate=0.1", "save_steps=2"]
+    monkeypatch.setattr(train_loop, "write_model", killed)
+    assert main(["--config", str(dpo_config), *options]) == 130
+    monkeypatch.undo()
+    assert main(["--config", str(dpo_config), *options]) == 0
+    ended = record_of(tmp_path / "tuned")
+    assert (ended["steps"], len(ended["loss_curve"])) == (2, 2)
+    assert ended["stopped"].startswith("at step 2: chosen_change is")

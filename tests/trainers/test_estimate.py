@@ -17,7 +17,18 @@ import torch
 
 from agentmill.trainers import estimate
 from agentmill.trainers.dpo import main as dpo_main
-from agentmill.trainers.estimate import BeforeFirstStep, Estimate, fit, optimizer_cost, plan_trial, predict, validations
+from agentmill.trainers.estimate import (
+    BeforeFirstStep,
+    Estimate,
+    Trial,
+    fit,
+    optimizer_cost,
+    plan_trial,
+    predict,
+    saved_bytes,
+    validations,
+    write_speed,
+)
 from agentmill.trainers.model_card import estimate_sentence
 from agentmill.trainers.peak_memory import PeakMemory, held_bytes, release_freed
 from agentmill.trainers.run_dir import WorkFolder
@@ -234,3 +245,32 @@ def test_too_little_memory_ends_the_training_before_its_first_step(
     monkeypatch.setattr(estimate, "PeakMemory", full)
     assert main(["--config", str(config), f"output={tmp_path / 'other'}"]) == 2
     assert "needs more than the 1024.0 GiB that a process has" in capsys.readouterr().err
+
+
+def test_the_first_run_of_a_batch_does_not_count_where_there_are_more() -> None:
+    trial = object.__new__(Trial)
+    trial._seconds = {100: [9.0], 200: [4.0, 2.0], 400: [8.0, 4.0, 4.4]}
+    assert trial.points() == ([100, 200, 400], [9.0, 2.0, 4.2])
+    assert trial.margin() == pytest.approx(0.1)
+    trial._seconds = {100: [9.0], 200: [4.0]}
+    assert trial.margin() == 0.25
+
+
+def test_what_is_saved_are_checkpoints_best_models_and_the_last() -> None:
+    arguments = SimpleNamespace(
+        save_strategy="steps", save_steps=4, eval_strategy="steps", eval_steps=5, load_best_model_at_end=False
+    )
+    trainer: Any = SimpleNamespace(args=arguments, state=SimpleNamespace(global_step=0, max_steps=10))
+    parameters = {"parameters": 100, "trained_parameters": 10}
+    at_the_end = 4 * 10 + 8 * 100
+    assert saved_bytes(trainer, parameters) == 3 * 120 + at_the_end
+    arguments.load_best_model_at_end = True
+    assert saved_bytes(trainer, parameters) == (3 + 2) * 120 + at_the_end
+    arguments.save_strategy, arguments.load_best_model_at_end = "no", False
+    assert saved_bytes(trainer, parameters) == at_the_end
+
+
+def test_the_speed_of_writing_is_that_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate.os, "fsync", lambda _: time.sleep(0.5))
+    assert write_speed(tmp_path) < estimate.WRITTEN_BYTES / 0.5
+    assert list(tmp_path.iterdir()) == []

@@ -40,6 +40,7 @@ from agentmill.trainers.launch import (
     pieces_of_sequence,
     prepare_launcher,
     sharding,
+    sole_training,
 )
 from agentmill.trainers.sft import SftCollator, main
 from tests.errors import shows, user_error
@@ -293,3 +294,20 @@ def test_processes_die_with_their_launcher(config: Path, tmp_path: Path, capsys:
     # The number is part of the training, and one process would meet other rows.
     assert main(["--config", str(config), "max_steps=500"]) == 2
     assert shows(capsys.readouterr().err, "made-differently", "processes: 2 -> 1", "launch: {processes: 2}")
+
+
+def test_an_output_has_one_training_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "models" / "tuned"
+    with sole_training(output):
+        with user_error("run-in-use", f"process {os.getpid()} trains {output} now"), sole_training(output):
+            raise AssertionError("two trainings write to one folder")
+        with sole_training(tmp_path / "models" / "other"):
+            pass
+        # Other processes of the same training.
+        monkeypatch.setenv("RANK", "1")
+        with sole_training(output):
+            pass
+        monkeypatch.delenv("RANK")
+    assert list((tmp_path / "models").iterdir()) == []
+    with sole_training(output):
+        pass

@@ -11,7 +11,7 @@ from agentmill.schemas.config import validate
 from agentmill.schemas.monitoring import DriftLimits
 from agentmill.schemas.training import DpoConfig, KtoConfig
 from agentmill.trainers import monitors
-from agentmill.trainers.monitors import limit_reached, with_eta
+from agentmill.trainers.monitors import StopOnDrift, limit_reached, with_eta
 from tests.errors import user_error
 
 
@@ -66,3 +66,11 @@ def test_limits_that_mean_nothing() -> None:
     with user_error("rule-broken", "measured by KTO alone"):
         validate(DpoConfig, {"stop_when": {"kl": 1.0}}, "test")
     assert validate(KtoConfig, {"stop_when": {"kl": 1.0}}, "test").stop_when is not None
+
+
+def test_points_of_a_validation_are_not_of_the_curve() -> None:
+    points = [{"step": step, "loss": 1.0, "margin": 1.0} for step in range(1, 4)]
+    curve = [each for point in points for each in (point, {"step": point["step"], "eval_loss": 1.0, "eval_margin": 9})]
+    two = StopOnDrift(DriftLimits.model_validate({"margin": 0.5, "window": 2}))
+    assert two.reason_to_stop(curve[:2]) is None, "one point is no window of two"
+    assert two.reason_to_stop(curve) == "at step 3: margin is 1, above 0.5 (stop_when)"

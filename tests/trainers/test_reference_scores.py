@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -20,7 +22,8 @@ from agentmill.trainers.kto import UnpairedCollator, kto_method
 from agentmill.trainers.kto import main as kto_main
 from agentmill.trainers.preference_data import encode_labelled, encode_pair
 from agentmill.trainers.reference_kl import scores_once
-from agentmill.trainers.reference_scores import ReferenceScores
+from agentmill.trainers.reference_scores import ReferenceScores, open_scores
+from tests.errors import user_error
 from tests.trainers.preference import batch_of, loaded, started, trainer_of
 from tests.trainers.tables import pair, unpaired
 from tests.trainers.test_estimate import curve
@@ -193,3 +196,38 @@ def test_another_model_is_dropped_once_it_has_scored_and_a_stop_costs_nothing(
     assert dpo_main(["--config", str(dpo_config), *unbroken]) == 0
     assert curve(tmp_path / "next") == curve(tmp_path / "unbroken")
     assert curve(tmp_path / "next")[0]["margin"] != 0
+
+
+def test_a_device_that_fills_before_the_first_score_leaves_what_the_same_command_goes_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for name in ("posix_fallocate", "fsync"):
+        with monkeypatch.context() as filled, user_error("no-space"):
+            filled.setattr(os, name, full)
+            scores(tmp_path).begin()
+    made = scores(tmp_path)
+    made.begin()
+    made.write(3, 3, {"own": np.array([-1, -2], np.float32)})
+    assert made.finished
+
+
+def test_scores_count_for_a_reference_that_computes_in_the_same_way(tmp_path: Path, model: Path) -> None:
+    start = started(tmp_path, model, [pair("a", 1)])
+    start.work.identity["reference_revision"] = "one"
+    base: dict[str, Any] = {"rows": "r", "model": "m", "output": "o"}
+    others: list[dict[str, Any]] = [
+        {},
+        {"weights": "bf16"},
+        {"attention": "eager"},
+        {"liger": True},
+        {"lora": {"rank": 4}},
+        {"lora": {"rank": 4, "quantize": "4bit"}},
+    ]
+    found = [
+        open_scores(DpoSettings.model_validate({**base, **other}), start, "fp32", (["own"], []), [0], 1).identity
+        for other in others
+    ]
+    assert len({*found}) == len(others)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
+from agentmill.schemas import tables
 from agentmill.trainers import run_dir
 from agentmill.trainers.run_dir import WorkFolder, space_errors
 from tests.errors import user_error
@@ -96,3 +97,39 @@ def test_a_full_device_is_told_while_it_fills(
     monkeypatch.undo()
     with pytest.raises(type(error)), space_errors(tmp_path / "work"):
         raise error
+
+
+def test_a_kill_while_a_training_is_removed_leaves_nothing_to_go_on_from(
+    work: WorkFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what is left of it, without its identity, would be taken for a part of the next training."""
+    checkpoint(work, 4)
+
+    def killed(folder: Path) -> None:
+        (folder / "identity.json").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tables.shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        work.prepare(resume=False)
+    monkeypatch.undo()
+    other = WorkFolder(work.output, {"seed": 1})
+    other.check()
+    assert other.latest_checkpoint() is None
+    other.prepare(resume=True)
+    assert sorted(path.name for path in work.output.parent.iterdir()) == [".tuned.work"]
+
+
+def test_what_a_kill_left_of_a_finished_training_goes_with_the_next_command(
+    work: WorkFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work.model.mkdir()
+    (work.model / "training.json").write_text('{"identity": {"seed": 0}}')
+    work.tokens.mkdir()
+    (work.tokens / "tokens.json").write_text("")
+    monkeypatch.setattr(WorkFolder, "_clear", lambda _: None)
+    work.publish()
+    monkeypatch.undo()
+    assert work.folder.exists()
+    assert work.finished()
+    assert [path.name for path in work.output.parent.iterdir()] == ["tuned"]

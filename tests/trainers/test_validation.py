@@ -17,6 +17,7 @@ from agentmill.schemas.monitoring import ValidationConfig
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.rows import PreferenceRow, UnpairedRow
 from agentmill.schemas.tables import Table
+from agentmill.trainers import train_loop
 from agentmill.trainers.command import SftSettings
 from agentmill.trainers.dpo import main as dpo_main
 from agentmill.trainers.kto import main as kto_main
@@ -313,3 +314,31 @@ def test_kto_needs_two_rows_to_validate_on(
     write_table(tmp_path / "one", unpaired_rows(1), UnpairedRow)
     assert kto_main(["--config", str(kto_config), f"validation_rows={tmp_path / 'one'}"]) == 2
     assert shows(capsys.readouterr().err, "rows-too-few", "1 rows to validate on", "validation_rows")
+
+
+@pytest.mark.slow
+def test_the_best_model_is_kept_where_no_loss_is_lower_by_enough(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every loss is the lowest so far. A training that ended early and was killed then makes no further step."""
+    write_table(tmp_path / "rows", of_tasks(rows(24), 8))
+    falling = ["max_steps=30", "max_length=256", "log_steps=7", "learning_rate=1e-3"]
+    falling += ["validation={share: 0.2, every: 2, keep: best, patience: 2, min_delta: 5.0}", "save_steps=6"]
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train_loop, "write_model", killed)
+    assert main(["--config", str(config), *falling]) == 130
+    monkeypatch.undo()
+    assert main(["--config", str(config), *falling]) == 0
+    record = record_of(tmp_path / "tuned")
+    found = record["validation"]
+    losses = [point["loss"] for point in found["curve"]]
+    assert losses == sorted(losses, reverse=True)
+    assert (record["steps"], found["kept_step"], found["best_step"]) == (6, 6, 6)
+    assert record["stopped"] == "at step 6: 2 validations without a lower loss (validation.patience)"
+    # No step is missing in the curve, though none is a multiple of log_steps.
+    assert [point["step"] for point in record["loss_curve"]] == [2, 4, 6]
+    assert tokens_of_steps(tmp_path / "tuned", 2) == [point["tokens"] for point in record["loss_curve"]]
+    assert record["tokens"] == sum(point["tokens"] for point in record["loss_curve"])

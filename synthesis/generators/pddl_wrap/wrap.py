@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, MessageAction
@@ -61,7 +62,9 @@ def wrap_environment(spec: EnvironmentSpec, wrapping: Wrapping, seed: int) -> En
         raise EnvError(f"environment {spec.environment_id}: {error}") from error
     words, identifiers, wanted = _named(domain, wording, objects, wrapping.names)
     texts = [spec.source, *texts_in(spec.parameters), *renaming_of(spec.lineage).words]
-    renaming = chosen(words, wrapping.rename, texts, seed, identifiers=identifiers).with_kept(wanted)
+    # A draw of its own: else a word would stand for much the same in all environments, and be learned by heart.
+    drawn = derive_seed(spec.environment_id, seed)
+    renaming = chosen(words, wrapping.rename, texts, drawn, identifiers=identifiers).with_kept(wanted)
     renamed, parameters = _rename_domain(domain, renaming), dict(spec.parameters)
     parameters |= _rename_wording(wording, renaming)
     if _PROBLEMS in parameters:
@@ -98,7 +101,8 @@ def wrap_task(task: Task, wrapped: EnvironmentSpec, wrapping: Wrapping, seed: in
         # Objects that the environment does not know come with the task.
         things = [item.name for item in problem.objects]
         texts = [task.instruction, text, wrapped.source, *texts_in(wrapped.parameters)]
-        renaming = chosen(words_of(things), wrapping.rename, texts, seed, base=known).with_kept(things)
+        drawn = derive_seed(task.task_id, seed)
+        renaming = chosen(words_of(things), wrapping.rename, texts, drawn, base=known).with_kept(things)
     changed = msgspec.structs.replace(
         task,
         task_id=wrapped_task_id(task.task_id, wrapped.environment_id),

@@ -123,6 +123,16 @@ def test_a_step_is_compared_by_the_number_of_its_processes(
     assert step._given()["launch"] == launch
 
 
+def test_a_step_is_not_compared_by_what_changes_no_result() -> None:
+    """Else a training that was refused, or stopped, could not be mended as its message says."""
+    given = {"max_dropped": 0.1, "save_steps": None, "report_to": ["tensorboard"], "estimate": False}
+    step = TrainSft.model_validate({"rows": "rows", "model": "actor", "max_steps": 3, **given})
+    model = SimpleNamespace(config=SimpleNamespace(display_name="m", with_adapter=str), revision="r")
+    context: Any = SimpleNamespace(seed=1, models={"model": model})
+    assert step.provenance_config(context) == {"seed": 1, "max_steps": 3, "model": {"name": "m", "revision": "r"}}
+    assert step._given() == {"max_steps": 3, **given}
+
+
 def test_rows_to_validate_on_are_of_the_record_of_the_rows() -> None:
     given = {"rows": "rows", "model": "actor", "validation_rows": "others", "validation": {"keep": "best"}}
     step = TrainReward.model_validate(given)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from agentmill.pipelines.processes.identity import end_session, identity, is_alive, session_members
-from agentmill.pipelines.serving import servers
+from agentmill.pipelines.serving import server_process, servers, vllm_command
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint, free_ports, is_free, is_healthy
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.server_config import ServerConfig
@@ -29,7 +31,7 @@ from agentmill.pipelines.serving.server_process import (
     reap_strays,
     telling_lines,
 )
-from agentmill.pipelines.serving.servers import run_servers, serve
+from agentmill.pipelines.serving.servers import ModelPool, run_servers, serve
 from agentmill.schemas.records.trajectory import MessageAction
 from agentmill.synthesis.policies import make_policy
 from agentmill.synthesis.policies.policy import Conversation
@@ -125,11 +127,38 @@ def test_the_telling_lines_of_a_log_are_its_errors(log: str, lines: list[str]) -
 def test_a_server_that_does_not_get_ready_is_given_up(tmp_path: Path) -> None:
     slow = plan(tmp_path, "--start-after", "60")
     with (
-        pytest.raises(ServerError, match=r"was not ready within 1 s \(`server.start_timeout_s`\)"),
-        run_servers([slow], ServerRecords(tmp_path), 1, 0),
+        pytest.raises(
+            ServerError, match=r"was not ready within 5 s \(`server.start_timeout_s`\): .*Connect call failed"
+        ),
+        run_servers([slow], ServerRecords(tmp_path), 5, 0),
     ):
         raise AssertionError("it is not ready")
     assert is_free(slow.port)
+    assert re.search(r"Fatal Python error: Aborted.*fake_openai.py\", line \d+ in main", slow.log.read_text(), re.S)
+
+
+def test_a_server_that_hangs_while_it_starts_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_process, "HUNG_S", 1.0)
+    hanging = plan(tmp_path, "--hang-once", str(tmp_path / "hung"))
+    with run_servers([hanging], ServerRecords(tmp_path), 60, restarts=1) as [endpoint]:
+        assert is_healthy(endpoint.base_url)
+    assert "takes connections and has not answered for 1 s; starting it again" in caplog.text
+    assert re.search(r"Fatal Python error: Aborted.*fake_openai.py\", line \d+ in main", hanging.log.read_text(), re.S)
+
+
+def test_a_server_that_hangs_while_it_starts_once_too_often_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_process, "HUNG_S", 1.0)
+    hanging = plan(tmp_path, "--hang-once", str(tmp_path / "hung"))
+    with (
+        pytest.raises(ServerError, match=r"takes connections and has not answered for 1 s again(.|\n)*then the stacks"),
+        run_servers([hanging], ServerRecords(tmp_path), 60, restarts=0),
+    ):
+        raise AssertionError("it is not ready")
+    assert is_free(hanging.port)
 
 
 async def test_a_server_that_crashes_is_started_again_and_no_turn_is_lost(tmp_path: Path) -> None:
@@ -372,3 +401,37 @@ def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
 def test_policies_without_a_model_need_no_server(tmp_path: Path) -> None:
     with serve(ModelConfig(policy="expert"), tmp_path) as endpoints:
         assert endpoints == []
+
+
+def test_what_an_earlier_server_said_is_not_given_for_the_reason(tmp_path: Path) -> None:
+    dying = plan(tmp_path, "--die-with", "no such weights")
+    dying.log.write_text("ValueError: from before\n")
+    with (
+        pytest.raises(ServerError, match="no such weights") as error,
+        run_servers([dying], ServerRecords(tmp_path), 20, 0),
+    ):
+        raise AssertionError("it is not ready")
+    assert "from before" not in str(error.value)
+    assert dying.log.read_text().startswith("ValueError: from before\n")
+
+
+def test_models_that_are_served_together_use_different_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[tuple[str, list[list[str]]]] = []
+
+    @contextmanager
+    def recording(config: ModelConfig, _: Path, taken: set[str]) -> Iterator[list[Endpoint]]:
+        served.append((config.display_name, vllm_command.gpu_groups(config.server, taken)))
+        yield []
+
+    monkeypatch.setattr(vllm_command, "on_cpu", lambda: False)
+    monkeypatch.setattr(servers, "serve", recording)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    pool = ModelPool(tmp_path, lambda _: None)
+    one = ServerConfig(replicas=1)
+    first, second, third, fourth = (ModelConfig(policy="vllm", model=name, server=one) for name in "abcd")
+    pool.endpoints({"actor": first, "judge": second})
+    pool.endpoints({"judge": second, "writer": third})
+    pool.endpoints({"judge": second, "writer": third, "actor": first, "user": fourth})
+    pool.stop()
+    # The last one shares a GPU, since none is left.
+    assert served == [("a", [["0"]]), ("b", [["1"]]), ("c", [["0"]]), ("a", [["2"]]), ("d", [["0"]])]

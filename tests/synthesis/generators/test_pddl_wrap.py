@@ -223,3 +223,13 @@ def test_what_cannot_be_renamed_says_why() -> None:
     rejected = wrap_task(msgspec.structs.replace(task, gold=wrong), new, Wrapping(rename="words"), 0)
     assert isinstance(rejected, GenerationError)
     assert rejected.reason == "gold_rejected"
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_environments_have_names_of_their_own(style: Style) -> None:
+    """Else a word would stand for the same in all of them."""
+    twins = [msgspec.structs.replace(SPECS[0], environment_id=name) for name in ("one", "two")]
+    first, second = (renaming_of(environment(twin, Wrapping(rename=style)).lineage).words for twin in twins)
+    assert first.keys() == second.keys()
+    same = [word for word in first if first[word] == second[word]]
+    assert len(same) < len(first) / 2
