@@ -22,7 +22,7 @@ from agentmill.pipelines.evaluation import (
     measure,
     paired_difference,
 )
-from agentmill.pipelines.operators.evaluate import CONSTRAINED, Evaluate, measures_of_groups
+from agentmill.pipelines.operators.evaluate import CONSTRAINED, Evaluate, begun_episodes, measures_of_groups
 from agentmill.pipelines.operators.task_groups import TaskGroups
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
@@ -60,8 +60,11 @@ class Evaluation(msgspec.Struct, kw_only=True):
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """A model against a control on one split. ``by_seed`` has the difference under each seed, and ``spread`` is their
-    standard deviation; ``None`` for a single seed."""
+    """A model against a control on one split, by the tasks that both have; ``unpaired`` counts those of one side only.
+
+    ``by_seed`` has the difference under each seed, and ``spread`` is their standard deviation; ``None`` for a single
+    seed.
+    """
 
     recipe: str
     evaluation: str
@@ -73,6 +76,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     difference: PairedDifference
     by_seed: dict[str, float]
     spread: float | None
+    unpaired: int
 
 
 def pool(runs: Iterable[Run]) -> list[Evaluation]:
@@ -111,7 +115,7 @@ def evaluation_of(step: Step, evaluate: Evaluate, recipe: str, seed: int) -> Eva
         trajectories, verdicts = Table.open(folder / "trajectories"), Table.open(folder / "verdicts")
         own = episodes_of(trajectories.rows(), verdicts.rows())
         episodes[play.split][play.label] = [of_seed(each, seed, originals) for each in own]
-        begun[play.split][play.label] = trajectories.manifest.counts.read
+        begun[play.split][play.label] = begun_episodes(trajectories)
     groups = None
     if evaluate.by:
         groups = TaskGroups(evaluate.by, inputs, "tasks", "evaluate")
@@ -161,8 +165,11 @@ def compared(control: tuple[Evaluation, str], treatment: tuple[Evaluation, str],
     for split in first.episodes:
         before = first.episodes[split].get(base + mode)
         after = second.episodes.get(split, {}).get(model + mode)
-        difference = paired_difference(before, after) if before and after else None
-        if not (before and after and difference):
+        sides = [{each.task_id for each in episodes or ()} for episodes in (before, after)]
+        shared = sides[0] & sides[1]
+        before, after = ([each for each in episodes or () if each.task_id in shared] for episodes in (before, after))
+        difference = paired_difference(before, after)
+        if difference is None:
             continue
         by_seed = {seed: found.value for seed, found in differences_by_seed(before, after)}
         apart = first.name != second.name
@@ -177,6 +184,7 @@ def compared(control: tuple[Evaluation, str], treatment: tuple[Evaluation, str],
             difference=difference,
             by_seed=by_seed,
             spread=stdev(by_seed.values()) if len(by_seed) > 1 else None,
+            unpaired=len(sides[0] ^ sides[1]),
         )
 
 

@@ -48,12 +48,16 @@ Program = Callable[[Sequence[str]], int]
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """A run that was begun or went on. ``recipe`` is the digest of its file, so that a change after a look shows."""
+    """A run that is begun or goes on, noted before, and again when it is ``finished``.
+
+    ``recipe`` is the digest of its file, so that a change after a look shows.
+    """
 
     seed: int
     name: str
     recipe: str
     finished: bool
+    preview: bool = False
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,10 +121,18 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
                 return False
         options = ["--only", "data"] if self.data else []
         options += [] if self.preview is None else ["--preview", str(self.preview)]
+        attempt = Attempt(
+            seed, name, digest(self.files[name].read_text(encoding="utf-8")), finished=False, preview=bool(self.preview)
+        )
+        noted = [each.recipe for each in self.attempts() if (each.seed, each.name) == (seed, name)]
+        # Before it runs: also a run that is killed, or refused since its recipe was changed, was tried.
+        new = not before or noted[-1:] != [attempt.recipe]
+        if new:
+            self.note(attempt)
         status = program(["run", str(self.files[name]), *options, *self.overrides(name, seed)])
         done = status == 0 and (self.data or summary.exists())
-        if not before:
-            self.note(Attempt(seed, name, digest(self.files[name].read_text(encoding="utf-8")), done))
+        if new and done:
+            self.note(msgspec.structs.replace(attempt, finished=True))
         return done
 
     def note(self, attempt: Attempt) -> None:
@@ -134,7 +146,11 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         file = self.out / ATTEMPTS
         lines = file.read_bytes().splitlines() if file.exists() else []
         found = [msgspec.json.decode(line, type=Attempt) for line in lines]
-        return [each for each in found if (each.seed >= DEVELOPMENT) == self.development]
+        return [
+            each
+            for each in found
+            if (each.seed >= DEVELOPMENT) == self.development and each.preview == bool(self.preview)
+        ]
 
     def runs(self) -> list[Run]:
         """All runs of this kind, also those that were not asked for now."""

@@ -32,6 +32,7 @@ EFFECTS = [
     "p",
     "by seed",
     "tasks",
+    "unpaired",
     "environments",
 ]
 MODELS = ["evaluation", "split", "model", "success", "95 %", "tasks", "environments", "unscored"]
@@ -100,6 +101,7 @@ def effect_cells(effect: Effect) -> list[str]:
         f"{difference.p_value:.2g}",
         ", ".join(f"{100 * value:+.1f}" for value in effect.by_seed.values()),
         f"{difference.n:,}",
+        f"{effect.unpaired:,}",
         str(difference.environments),
     ]
 

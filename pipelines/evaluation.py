@@ -32,15 +32,26 @@ import msgspec
 import numpy as np
 from scipy.stats import t as student_t
 
-from agentmill.schemas.records.trajectory import Action, AnyAction, ApiAction, CodeAction, TextObservation, Trajectory
+from agentmill.schemas.chat import is_mark
+from agentmill.schemas.records.trajectory import (
+    Action,
+    AnyAction,
+    AnyItem,
+    ApiAction,
+    CodeAction,
+    TextObservation,
+    Trajectory,
+)
 from agentmill.schemas.records.verdict import Verdict
+from agentmill.synthesis.rollouts.episode import TIMEOUT
+from agentmill.synthesis.rollouts.step import acts
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
 # Fixed, so that the same episodes always give the same interval.
 BOOTSTRAP_SEED = 20_211
-METHOD = "clustered by environment"
-"""What ``evaluation.json`` says of its intervals; one that says otherwise is made anew."""
+METHOD = "clustered by environment; actions upon the environment; timeouts unscored"
+"""What ``evaluation.json`` says of its measures; one that says otherwise is made anew."""
 
 BY = "by"
 """Where the measures of a model have those of groups of tasks, by field and value."""
@@ -118,11 +129,14 @@ def wilson(successes: float, n: float, confidence: float = CONFIDENCE) -> Interv
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
 
 
-def student_interval(shares: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+def student_interval(shares: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
     """Student's interval of the mean of two or more independent shares, such as the successes of runs by seed.
 
     Of a few values a bootstrap would be too narrow. It assumes that they are spread as by a normal distribution.
+    ``None`` where all are equal: how much others would differ is not known then.
     """
+    if stdev(shares) == 0:
+        return None
     half = student_t.ppf((1 + confidence) / 2, len(shares) - 1) * stdev(shares) / math.sqrt(len(shares))
     return max(0.0, fmean(shares) - float(half)), min(1.0, fmean(shares) + float(half))
 
@@ -265,20 +279,27 @@ def loops(steps: Iterable[tuple[Any, Any]], repeats: int = LOOP_REPEATS) -> bool
 
 
 def episodes_of(trajectories: Iterable[Trajectory], verdicts: Iterable[Verdict]) -> list[Episode]:
-    """One episode per trajectory that has a scored verdict; the others tell nothing of the model and are left out."""
+    """One episode per trajectory that has a scored verdict; the others tell nothing of the model and are left out.
+
+    So are those that ``episode_timeout_s`` ended before they passed: the time depends on the machine and its load.
+    """
     passed = {verdict.trajectory_id: bool(verdict.passed) for verdict in verdicts if verdict.status == "scored"}
     return [
         episode_of(trajectory, passed[trajectory.trajectory_id])
         for trajectory in trajectories
         if trajectory.trajectory_id in passed
+        and (passed[trajectory.trajectory_id] or trajectory.outcome.reason != TIMEOUT)
     ]
 
 
 def episode_of(trajectory: Trajectory, success: bool) -> Episode:
-    """The episode; the agent's own actions are those of turn 1 and later that were not copied from a parent."""
+    """The episode; the agent's own actions are those of turn 1 and later that were not copied from a parent.
+
+    What other agents say, and what they object to before the environment is asked, does not count.
+    """
     own = [item for item in trajectory.content if item.turn > 0 and item.context_operation != "copied"]
-    actions = sum(isinstance(item, Action) for item in own)
-    refused = sum(item.error for item in own if not isinstance(item, Action))
+    actions = sum(acts(item) for item in own)
+    refused = sum(item.error for item in own if answers(item))
     return Episode(
         task_id=trajectory.task_id or trajectory.trajectory_id,
         environment_id=trajectory.environment_id or "",
@@ -287,7 +308,7 @@ def episode_of(trajectory: Trajectory, success: bool) -> Episode:
         actions=actions,
         # One action may be answered by several errors.
         invalid=min(refused, actions),
-        turns=len({item.turn for item in own if isinstance(item, Action)}),
+        turns=len({item.turn for item in own if acts(item)}),
         looped=loops(steps(trajectory)),
         truncated=trajectory.outcome.truncated,
         completion_tokens=trajectory.usage.completion_tokens,
@@ -299,11 +320,17 @@ def steps(trajectory: Trajectory) -> Iterator[tuple[str, str]]:
     state = ""
     for item in trajectory.content:
         if isinstance(item, Action):
-            yield state, words(item)
+            if acts(item):
+                yield state, words(item)
         elif item.state_digest is not None:
             state = item.state_digest
-        elif isinstance(item, TextObservation):
+        elif isinstance(item, TextObservation) and answers(item):
             state = item.content
+
+
+def answers(item: AnyItem) -> bool:
+    """Whether it is an observation of the environment: no summary of earlier turns, and no objection of an agent."""
+    return not isinstance(item, Action) and not is_mark(item) and getattr(item, "source", None) != "agent"
 
 
 def words(action: AnyAction) -> str:

@@ -35,7 +35,8 @@ def row_order(lengths: Sequence[int], group: int, count: int, seed: int) -> list
     while len(order) < count:
         fresh = chance.sample(range(len(lengths)), len(lengths))
         # What the last pass left over opens the first group; the same rows of this pass come at its end.
-        stream = left + [row for row in fresh if row not in left] + [row for row in fresh if row in left]
+        over = set(left)
+        stream = left + [row for row in fresh if row not in over] + [row for row in fresh if row in over]
         whole = len(stream) // group * group
         # Sorted by length as well, it could mix rows left from the last pass with the same rows of this one.
         first = min(group, whole) if left else 0

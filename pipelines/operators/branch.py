@@ -17,6 +17,7 @@ from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNam
 from agentmill.pipelines.operators.rollout import Acting
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
@@ -51,6 +52,12 @@ class Branch(FilterParameters, Acting, BranchStrategy):
         if self.given is not None and self.teacher is not None:
             raise ValueError("`given` and `teacher` exclude each other: both take the first turn")
         return self
+
+    def drawing(self, models: Mapping[str, ModelConfig]) -> list[str]:
+        """As ``Acting.drawing``: of a single turn, who takes it."""
+        if self.depth == 1 and self.teacher is not None:
+            return ["teacher"]
+        return super().drawing(models)
 
     def pieces(self, rows: Mapping[str, Rows]) -> Most:
         """The branches of a trajectory with as many turns as it can have."""

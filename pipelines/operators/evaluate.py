@@ -25,6 +25,7 @@ from agentmill.pipelines.operators.bounds import Asked, Bounds, Rows, most, sum_
 from agentmill.pipelines.operators.operator import Inputs, Name, StepContext, TableNames, expect
 from agentmill.pipelines.operators.rollout import Acting
 from agentmill.pipelines.operators.run_context import RunContext
+from agentmill.pipelines.operators.selection_tables import NOT_SELECTED
 from agentmill.pipelines.operators.splits import check_chosen
 from agentmill.pipelines.operators.task_groups import TaskGroups, check_fields
 from agentmill.pipelines.operators.task_step import StepResult, TaskStep
@@ -286,8 +287,7 @@ def compare(
             for run, (trajectories, verdicts) in tables.items()
             if run.split == split
         }
-        # What was read and not what was written: dropped episodes are unscored, too.
-        begun = {run.label: played.manifest.counts.read for run, (played, _) in tables.items() if run.split == split}
+        begun = {run.label: begun_episodes(played) for run, (played, _) in tables.items() if run.split == split}
         results[split] = {
             label: msgspec.to_builtins(msgspec.structs.replace(measure(found), unscored=begun[label] - len(found)))
             for label, found in episodes.items()
@@ -301,6 +301,12 @@ def compare(
             sides = {"model": model, "reference": reference}
             results[split][DIFFERENCE] = {**msgspec.to_builtins(difference), **sides}
     return results
+
+
+def begun_episodes(played: Table) -> int:
+    """The episodes that were to be played, dropped ones, too; not those of tasks that no selection keeps."""
+    manifest = played.manifest
+    return manifest.counts.read - manifest.reasons.get(NOT_SELECTED, 0)
 
 
 def measures_of_groups(episodes: Sequence[Episode], groups: TaskGroups) -> JsonObject:

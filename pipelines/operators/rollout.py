@@ -96,6 +96,10 @@ class Acting(EpisodeParameters, Operator):
         expect(reads, "environments", "EnvironmentSpec")
         return "Trajectory"
 
+    def drawing(self, models: Mapping[str, ModelConfig]) -> list[str]:
+        """The roles in ``models`` of which one must draw for several episodes of one prompt to differ."""
+        return [role for role in models if role not in HELPERS]
+
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
         """Raises ``UserError`` where the draws of a model on one prompt would all be the same.
 
@@ -117,7 +121,7 @@ class Acting(EpisodeParameters, Operator):
         sampled = [
             {**config.sampling.model_dump(), **self.sampling(role)}
             for role, config in models.items()
-            if role not in HELPERS and config.policy in SAMPLED
+            if role in self.drawing(models) and config.policy in SAMPLED
         ]
         # pass@k, best-of-n, pairs and trees over equal draws look like results and mean nothing, so this is no warning.
         if n > 1 and sampled and all(each["temperature"] == 0 or each["top_k"] == 1 for each in sampled):

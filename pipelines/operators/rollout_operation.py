@@ -12,7 +12,7 @@ import msgspec
 
 from agentmill.pipelines.engine.operation import AsyncOperation, Blamed, Result, Unit, identity
 from agentmill.pipelines.operators.lookup import Lookup
-from agentmill.pipelines.operators.selection_tables import Selected
+from agentmill.pipelines.operators.selection_tables import NOT_SELECTED, Selected
 from agentmill.pipelines.operators.splits import chosen
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.task import EnvironmentSpec, Task
@@ -167,7 +167,7 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
                 input_id=trajectory_id,
                 stage=self.name,
                 reason=unit.data.reason,
-                blamed="curation" if unit.data.reason == "not_selected" else "input",
+                blamed="curation" if unit.data.reason == NOT_SELECTED else "input",
                 detail=str(unit.data),
             )
             return [Result(input_id=trajectory_id, dropped=letter)]

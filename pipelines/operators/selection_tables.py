@@ -31,6 +31,9 @@ from agentmill.schemas.records.verdict import Selection, TaskSelection
 from agentmill.schemas.tables import Table, read_columns
 from agentmill.schemas.views.view import Unused
 
+NOT_SELECTED = "not_selected"
+"""The reason of a record that no selection keeps."""
+
 COLUMNS: Mapping[type[Selection | TaskSelection], list[str]] = {
     Selection: ["item", "reason"],
     TaskSelection: ["reason"],
@@ -102,9 +105,9 @@ class Selected:
     def refusal(self, record_id: str) -> Unused | None:
         """Why a record is not kept; ``None`` if it is. Raises ``UserError`` as ``load``."""
         if not self.knows(record_id):
-            return Unused("not_selected", "no selection knows it (strict: true)") if self._strict else None
+            return Unused(NOT_SELECTED, "no selection knows it (strict: true)") if self._strict else None
         reason = self._reasons[record_id]
-        return None if reason is None else Unused("not_selected", reason)
+        return None if reason is None else Unused(NOT_SELECTED, reason)
 
     def measures(self, record_id: str) -> Mapping[str, float]:
         """Counts a record that no table knows; for the manifest."""

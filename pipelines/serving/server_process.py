@@ -237,8 +237,8 @@ class ServerProcess:
 
     def _end_of_log(self) -> str:
         """What the log says, before the stacks of a server that runs are added to it."""
-        said = self.last_words()
-        return f"{said}\n  (then the stacks of its threads)" if self._write_stacks() else said
+        last_words = self.last_words()
+        return f"{last_words}\n  (then the stacks of its threads)" if self._write_stacks() else last_words
 
     def _write_stacks(self) -> bool:
         """Have each Python process of a server that runs write the stacks of its threads to the log, and end."""

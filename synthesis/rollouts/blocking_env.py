@@ -15,15 +15,19 @@ import resource
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
 from typing import Any, TypeVar
 
 import msgspec
 
+from agentmill.schemas.records.rows import Message
 from agentmill.synthesis.environments.environment import EnvError, Environment
 from agentmill.synthesis.policies.policy import Conversation, Policy, Turn
+from agentmill.synthesis.policies.reward_model import Score, Scorer
 from agentmill.synthesis.rollouts.strategy import Exploration
+
+T = TypeVar("T")
 
 
 class RemotePolicy:
@@ -44,18 +48,21 @@ class RemotePolicy:
     async def act(self, conversation: Conversation) -> Turn:
         """As ``Policy.act``, without the environment, which is at home here."""
         plain = msgspec.structs.replace(conversation, environment=None)
-        answered: Future[Turn] = Future()
+        return await self._asked(lambda: self._policy.act(plain))
+
+    async def _asked(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        answered: Future[T] = Future()
 
         def begin() -> None:
             if not answered.cancelled():
-                task = self._loop.create_task(self._policy.act(plain))
+                task = self._loop.create_task(ask())
                 task.add_done_callback(lambda done: _pass_result(done, answered))
                 answered.add_done_callback(lambda waiting: self._give_up(task) if waiting.cancelled() else None)
 
         self._loop.call_soon_threadsafe(begin)
         return await asyncio.wrap_future(answered)
 
-    def _give_up(self, task: asyncio.Task[Turn]) -> None:
+    def _give_up(self, task: asyncio.Task[T]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(task.cancel)
 
@@ -63,13 +70,30 @@ class RemotePolicy:
         """Nothing: whoever made the policy closes it."""
 
 
+class RemoteScorer(RemotePolicy):
+    """A reward model, asked in the same way."""
+
+    def __init__(self, scorer: Scorer, policy: Policy, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(policy, loop)
+        self.shown = scorer.shown
+        self._scorer = scorer
+
+    async def score(self, episode_id: str, messages: Sequence[Message], functions: str | None) -> Score:
+        """As ``Scorer.score``."""
+        return await self._asked(lambda: self._scorer.score(episode_id, messages, functions))
+
+
 def remote(policies: Mapping[str, Policy]) -> dict[str, Policy]:
     """Policies for another thread. One without a model only computes, and may need the environment: it goes along."""
     loop = asyncio.get_running_loop()
-    return {role: policy if policy.model is None else RemotePolicy(policy, loop) for role, policy in policies.items()}
+    return {role: policy if policy.model is None else _remote(policy, loop) for role, policy in policies.items()}
 
 
-def _pass_result(done: asyncio.Task[Turn], answered: Future[Turn]) -> None:
+def _remote(policy: Policy, loop: asyncio.AbstractEventLoop) -> RemotePolicy:
+    return RemoteScorer(policy, policy, loop) if isinstance(policy, Scorer) else RemotePolicy(policy, loop)
+
+
+def _pass_result(done: asyncio.Task[T], answered: Future[T]) -> None:
     """Tell how a task ended, to whoever still waits."""
     error = None if done.cancelled() else done.exception()
     with contextlib.suppress(InvalidStateError):  # nobody waits any more
@@ -81,7 +105,6 @@ def _pass_result(done: asyncio.Task[Turn], answered: Future[Turn]) -> None:
             answered.set_result(done.result())
 
 
-T = TypeVar("T")
 Listen = Callable[[Environment], Environment]
 """Gives an environment back whose calls are noticed."""
 

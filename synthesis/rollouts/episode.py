@@ -118,6 +118,10 @@ def begin(plan: EpisodePlan, environment: Environment) -> list[AnyItem]:
     return [instruction, msgspec.structs.replace(first, state_digest=digest)]
 
 
+TIMEOUT = "episode_timeout"
+"""``outcome.reason`` of an episode that took longer than ``episode_timeout_s``."""
+
+
 async def run_episode(episode: Episode, play: Awaitable[str | None]) -> Trajectory:
     """Await ``play``, which takes the turns of ``episode`` and says what cut it short, for as long as the plan allows.
 
@@ -128,7 +132,7 @@ async def run_episode(episode: Episode, play: Awaitable[str | None]) -> Trajecto
     try:
         reason = await within(episode.plan.timeout_s, play, episode.refused_s)
     except TimeoutError:
-        reason = "episode_timeout"
+        reason = TIMEOUT
     return episode.trajectory(reason)
 
 

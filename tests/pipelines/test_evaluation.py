@@ -13,6 +13,8 @@ from agentmill.pipelines.evaluation import (
     Episode,
     bootstrap_mean,
     effective_tasks,
+    episode_of,
+    episodes_of,
     loops,
     measure,
     paired_difference,
@@ -20,6 +22,8 @@ from agentmill.pipelines.evaluation import (
     sign_test,
     wilson,
 )
+from agentmill.schemas.records.trajectory import AnyItem, Outcome, TextObservation
+from tests.builders import agent_message, instruction, seen, trajectory, verdict
 
 
 def episode(task: str, success: bool, **changes: object) -> Episode:
@@ -206,3 +210,41 @@ def vars_of(record: object) -> list[object]:
 def test_a_loop_is_the_same_action_from_the_same_state_three_times() -> None:
     assert not loops([("s", "a"), ("s", "a"), ("t", "a")])
     assert loops([("s", "a"), ("t", "b"), ("s", "a"), ("u", "c"), ("s", "a")])
+
+
+def test_an_episode_that_ran_out_of_time_is_unscored_unless_it_passed() -> None:
+    late = Outcome(truncated=True, reason="episode_timeout")
+    runs = [trajectory("a"), trajectory("b", outcome=late), trajectory("c", outcome=late)]
+    verdicts = [verdict(name, passed=name != "b") for name in "abc"]
+    assert [each.success for each in episodes_of(runs, verdicts)] == [True, True]
+    limited = trajectory("b", outcome=Outcome(truncated=True, reason="max_turns"))
+    assert [each.success for each in episodes_of([limited], verdicts)] == [False]
+
+
+def test_words_of_other_agents_are_no_actions_and_an_objection_is_no_refusal() -> None:
+    content = [
+        instruction(),
+        seen("You are at home."),
+        agent_message("Put the ball into the box.", 1, role="planner"),
+        agent_message("fly to box", 2, role="actor"),
+        TextObservation(content="Not like this.", source="agent", name="critic", turn=2, error=True),
+        agent_message("fly to box", 3, role="actor"),
+        agent_message("OK", 3, role="critic"),
+        seen("You cannot fly.", 3, error=True),
+        agent_message("OK", 4, role="critic"),
+        agent_message("put ball into box", 4, role="actor"),
+        seen("Done.", 4),
+    ]
+    found = episode_of(trajectory(content=content), True)
+    assert (found.actions, found.invalid, found.turns, found.looped) == (3, 1, 3, False)
+
+
+def test_summaries_of_earlier_turns_hide_no_loop() -> None:
+    """Each summary has other words; the state is what the environment showed last."""
+    content: list[AnyItem] = [instruction(), seen("A wall.")]
+    for turn in range(1, 5):
+        content += [agent_message("push", turn), seen("A wall.", turn)]
+        content.append(
+            TextObservation(content=f"So far {turn}.", source="environment", turn=turn, context_operation="condense")
+        )
+    assert episode_of(trajectory(content=content), False).looped

@@ -293,3 +293,38 @@ def test_a_recipe_that_cannot_be_planned_says_why(
     study = proof.Study(files=proof.recipe_files(), seeds=[3], out=tmp_path)
     assert not study.run("rounds", 3, in_process)
     assert f"{tmp_path / 'seed-3/skill'}" in capsys.readouterr().err
+
+
+def test_success_is_that_of_the_tasks_that_both_sides_have(proof: Any) -> None:
+    pooling = importlib.import_module("pooling")
+    own = of_one_seed(proof, 0, "ab")
+    sides = own.episodes["new"]
+    sides["tuned"] = [each for each in sides["tuned"] if not each.task_id.endswith("a1")]
+    (effect,) = pooling.effects([own])
+    assert (effect.control_success, effect.treatment_success) == (0.0, 3 / 5)
+    assert effect.difference.value == pytest.approx(effect.treatment_success - effect.control_success)
+    assert (effect.difference.n, effect.unpaired) == (5, 1)
+
+
+def test_a_recipe_that_was_changed_after_it_was_finished_or_killed_is_named(proof: Any, small: Path) -> None:
+    given = ["--seeds", "0", "--out", str(small)]
+    assert proof.main(given, in_process) == 0
+    assert "Changed between attempts" not in (small / "proof.md").read_text()
+    file = proof.RECIPES / "wording.yaml"
+    file.write_text(WORDING.replace("tuned: planner", "other: planner, tuned: planner"))
+    proof.as_written.cache_clear()
+    assert proof.main(given, in_process) == 0
+    assert "Changed between attempts: wording (2 versions)." in (small / "proof.md").read_text()
+
+    def killed(arguments: Sequence[str]) -> int:
+        raise KeyboardInterrupt
+
+    again = ["--seeds", "7", "--only", "skill", "--out", str(small)]
+    with pytest.raises(KeyboardInterrupt):
+        proof.main(again, killed)
+    lines = [json.loads(line) for line in (small / proof.ATTEMPTS).read_text().splitlines()]
+    assert (lines[-1]["seed"], lines[-1]["name"], lines[-1]["finished"]) == (7, "skill", False)
+    # A preview is no attempt of the proof.
+    proof.main([*again, "--preview", "3"], lambda arguments: 1)
+    assert not any(each.preview for each in proof.study_of(again).attempts())
+    assert all(each.preview for each in proof.study_of([*again, "--preview", "3"]).attempts())

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.operators.evaluate import RESULT, Evaluate, Play, settle
 from agentmill.pipelines.operators.multi_agent import MultiAgent
 from agentmill.pipelines.operators.operator import StepContext
@@ -18,6 +19,7 @@ from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.config import validate
 from agentmill.schemas.tables import Table
+from tests.builders import trajectory
 from tests.errors import user_error
 from tests.pipelines.cli.tables import COMPARE, MODELS, agentmill, write_environments, write_recipe
 from tests.pipelines.report.example_run import compare
@@ -205,3 +207,20 @@ def test_a_simulated_user_that_is_sampled_makes_the_episodes_differ(tmp_path: Pa
 def test_one_episode_at_temperature_0_and_several_of_a_script_are_fine(tmp_path: Path) -> None:
     assert plan_of(tmp_path / "a", {"models": {"tuned": "actor"}, "temperature": 0}).steps
     assert plan_of(tmp_path / "b", {"models": {"base": "babbler"}, "k": 3, "temperature": 0}).steps
+
+
+@pytest.mark.parametrize(("step", "refused"), [({"depth": 1}, True), ({}, False), ({"depth": 1, "k": 1}, False)])
+def test_equal_first_turns_of_a_teacher_are_refused(step: dict[str, Any], refused: bool, tmp_path: Path) -> None:
+    write_environments(tmp_path)
+    seed_table(tmp_path / "runs", [trajectory()])
+    models = {"actor": SERVED, "teacher": {**SERVED, "sampling": {"temperature": 0}}}
+    given = {"policy": "actor", "teacher": "teacher", "tasks": "tasks", "environments": "environments"}
+    branch = {"operator": "branch", "of": "runs", "turns": "all", "k": 4, **given, **step}
+    recipe = write_recipe(
+        tmp_path, branch, models=models, data={name: str(tmp_path / name) for name in ("runs", "tasks", "environments")}
+    )
+    if refused:
+        with user_error("draws-equal", "4", "0"):
+            make_plan(read_recipe(recipe, []))
+    else:
+        assert make_plan(read_recipe(recipe, [])).steps

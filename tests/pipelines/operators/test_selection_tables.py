@@ -133,6 +133,8 @@ def test_models_are_evaluated_on_selected_tasks(tried: Path) -> None:
     played = Table.open(tried / "run/evaluation/held_out_tasks/tuned/trajectories")
     assert {row.task_id for row in played.rows()} == {"kept", "unlisted"}
     assert played.manifest.reasons == {"not_selected": 1}
+    results = msgspec.json.decode((tried / "run/evaluation/evaluation.json").read_bytes())["splits"]
+    assert {each: results["held_out_tasks"][each]["unscored"] for each in ("base", "tuned")} == {"base": 0, "tuned": 0}
 
 
 def test_selections_of_the_wrong_kind_are_refused(tried: Path) -> None:

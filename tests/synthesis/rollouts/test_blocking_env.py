@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 
+from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import AnyAction, AnyObservation, MessageAction, Trajectory
+from agentmill.schemas.views.dialogue import Dialogue
 from agentmill.synthesis.environments.environment import Check, EnvError, Transition
 from agentmill.synthesis.policies import make_policy
 from agentmill.synthesis.policies.policy import Conversation, Policy, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.policies.reward_model import Score, Scorer, Shown, scorer_of
 from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from agentmill.synthesis.rollouts import blocking_env as apart
 from agentmill.synthesis.rollouts.blocking_env import EnvTimeout, Listen, Pool, gathered, run_blocking
+from agentmill.synthesis.rollouts.call_budget import Budget, metered_policy
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.sample import Sample
 from tests.counter_environment import SPEC, CounterEnvironment, counting_task
@@ -239,3 +243,23 @@ async def test_what_is_cancelled_ends_and_closes_its_world(pool: Pool) -> None:
         await task
     while pool.abandoned or not worlds[0].closed:
         await asyncio.sleep(0.01)
+
+
+async def test_a_reward_model_scores_from_another_loop() -> None:
+    """It is still known as one, also by the budget that counts its calls."""
+
+    class RewardModel(Model):
+        shown = Shown(Dialogue())
+
+        async def score(self, episode_id: str, messages: Sequence[Message], functions: str | None) -> Score:
+            assert asyncio.get_running_loop() is self.loop
+            return Score(value=float(len(messages)), tokens=1, rendering=f"{episode_id} {functions}")
+
+    policies = apart.remote({"scorer": RewardModel(), "actor": Model()})
+    assert [isinstance(policy, Scorer) for policy in policies.values()] == [True, False]
+
+    def score_in_a_loop_of_its_own() -> Score:
+        scorer = scorer_of(metered_policy(policies["scorer"], "scorer", Budget(None, None)))
+        return asyncio.run(scorer.score("e", [], None))
+
+    assert await asyncio.to_thread(score_in_a_loop_of_its_own) == Score(value=0.0, tokens=1, rendering="e None")
