@@ -152,7 +152,7 @@ def test_a_recipe_trains_one_adapter_for_each_role_and_plays_them_all_on_one_ser
     with FakeOpenAi([text("look")], with_tokens=True) as server:
 
         @contextmanager
-        def serve(config: ModelConfig, _: Path) -> Iterator[list[Endpoint]]:
+        def serve(config: ModelConfig, _: Path, __: set[str]) -> Iterator[list[Endpoint]]:
             served.append(config)
             yield [Endpoint(base_url=server.url, model=config.acting_name)]
 
