@@ -104,11 +104,12 @@ def test_each_attention_gives_the_same_logits_and_keeps_rows_of_a_pack_apart(att
 
 
 def test_eager_and_sdpa_train_alike_and_are_recorded(config: Path) -> None:
-    eager, auto = trained(config, "attention=eager"), trained(config)
+    # In bf16 both round differently.
+    eager, auto = (trained(config, "precision=fp32", *more) for more in (["attention=eager"], []))
     assert (eager["attention"], auto["attention"]) == ("eager", "sdpa")
     assert eager["identity"]["settings"]["attention"] == "eager"
     losses = [[point["loss"] for point in each["loss_curve"]] for each in (eager, auto)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_a_model_without_the_attention_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
