@@ -51,7 +51,7 @@ RESAMPLES = 10_000
 # Fixed, so that the same episodes always give the same interval.
 BOOTSTRAP_SEED = 20_211
 METHOD = "clustered by environment; actions upon the environment; timeouts unscored"
-"""What ``evaluation.json`` says of its measures; one that says otherwise is made anew."""
+"""The method that ``evaluation.json`` names; one with another is made anew."""
 
 BY = "by"
 """Where the measures of a model have those of groups of tasks, by field and value."""

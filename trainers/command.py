@@ -151,7 +151,12 @@ def exit_process(code: int) -> NoReturn:
     sys.exit(code)
 
 
+def is_first_process() -> bool:
+    """Whether this is the only process of the training, or the first of several."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def say(text: str) -> None:
     """Print ``text`` to stderr, once for all processes."""
-    if os.environ.get("RANK", "0") == "0":
+    if is_first_process():
         print(printable(text), file=sys.stderr, flush=True)

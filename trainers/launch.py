@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import functools
 import importlib
 import logging
@@ -21,6 +20,7 @@ from typing import Any, NoReturn
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.file_lock import Locked, lock
 from agentmill.schemas.launch import (
     NO_CONTEXT_PARALLEL,
     Launch,
@@ -34,6 +34,7 @@ from agentmill.trainers.command import (
     S,
     TrainSettings,
     exit_code_of,
+    is_first_process,
     output_of,
     prepare_environment,
     read_settings,
@@ -66,12 +67,11 @@ def run_trainer(train: Callable[[S], None], settings_type: type[S], name: str, a
 
 @contextlib.contextmanager
 def sole_training(output: Path) -> Iterator[None]:
-    """Hold ``.NAME.lock`` beside the ``output`` ``NAME``; the first process holds it for all of a training.
+    """Hold ``.NAME.lock`` next to the ``output`` ``NAME``; the first process of a training holds it for all.
 
-    The lock is the kernel's (``flock``), so it is gone with the process. Raises ``UserError`` if another training holds
-    it.
+    Raises ``UserError`` if another training holds it.
     """
-    if os.environ.get("RANK", "0") != "0":
+    if not is_first_process():
         yield
         return
     path = output.with_name(f".{output.name}.lock")
@@ -80,17 +80,12 @@ def sole_training(output: Path) -> Iterator[None]:
         handle = path.open("a+", encoding="utf-8")
     with handle:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            handle.seek(0)
+            lock(handle)
+        except Locked as owner:
             raise UserError(
-                f"process {handle.read().strip() or 'unknown'} trains {output} now\n"
-                "wait for it, stop it, or choose another `output`",
+                f"process {owner} trains {output} now\nwait for it, stop it, or choose another `output`",
                 ErrorCode.RUN_IN_USE,
-            ) from error
-        with contextlib.suppress(OSError):  # the pid is for the message above only, so a full device may refuse it
-            os.ftruncate(handle.fileno(), 0)
-            os.write(handle.fileno(), str(os.getpid()).encode())
+            ) from owner
         try:
             yield
         finally:

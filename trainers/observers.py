@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from transformers import TrainerCallback, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
 from agentmill.schemas.monitoring import ValidationConfig
+from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
 from agentmill.trainers.loggers import logger_callbacks
@@ -45,14 +48,31 @@ def observers(settings: TrainSettings, setup: TrainingSetup, arguments: Training
     ]
 
 
-def early_stops(settings: TrainSettings) -> list[StopOnDrift | StopWithoutImprovement]:
+EarlyStop = StopOnDrift | StopWithoutImprovement
+
+
+def early_stops(settings: TrainSettings) -> list[EarlyStop]:
     """What may end the training before its last step."""
-    guards: list[StopOnDrift | StopWithoutImprovement] = []
+    guards: list[EarlyStop] = []
     if (limits := getattr(settings, "stop_when", None)) is not None:
         guards.append(StopOnDrift(limits))
     if (validation := settings.validates) is not None and validation.patience is not None:
         guards.append(StopWithoutImprovement(validation.patience, validation.min_delta))
     return guards
+
+
+def end_where_it_ended(trainer: BaseTrainer, guards: Sequence[EarlyStop], checkpoint: Path) -> bool:
+    """Have a training that ended early with this checkpoint, and was killed then, make no further step.
+
+    Returns whether it is such a training.
+    """
+    state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+    for guard in guards:
+        guard.reason = guard.reason_to_stop(state.log_history)
+        if guard.reason is not None:
+            trainer.end_after(state.global_step)
+            return True
+    return False
 
 
 def sampling(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows) -> list[SampleGenerations]:

@@ -168,17 +168,13 @@ def open_scores(
             settings.weights,
             settings.attention,
             settings.liger,
-            _quantized(settings),
+            settings.lora is not None,
+            settings.lora and settings.lora.quantize,
             settings.trl,
         ],
         "versions": versions(),
     }
     return ReferenceScores(setup.work.tokens / "reference", identity, order, group, *scored)
-
-
-def _quantized(settings: TrainSettings) -> JsonObject | None:
-    """What of an adapter decides how its model computes."""
-    return None if settings.lora is None else {"quantize": settings.lora.quantize}
 
 
 def needs_no_copy(scores: ReferenceScores, setup: TrainingSetup, resumed: bool) -> bool:

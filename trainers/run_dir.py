@@ -28,7 +28,7 @@ from agentmill.schemas.records.manifest import disk_errors, write_atomically
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Table, remove
 from agentmill.schemas.training import IDENTITY, WITHOUT_EFFECT, is_training, template_identity
-from agentmill.trainers.command import TrainSettings, prepare_environment, say
+from agentmill.trainers.command import TrainSettings, is_first_process, prepare_environment, say
 from agentmill.trainers.hub_models import remove_revisions
 from agentmill.trainers.launch import sharding
 from agentmill.trainers.model_io import load_errors, load_tokenizer
@@ -182,7 +182,7 @@ class WorkFolder:
                 f"{self.output} exists and is no model of ours; choose another `output`", ErrorCode.OUTPUT_NOT_OURS
             )
         self._compare(msgspec.json.decode(record.read_bytes())["identity"], self.output)
-        if os.environ.get("RANK", "0") == "0":
+        if is_first_process():
             self._clear()
         return True
 

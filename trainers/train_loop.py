@@ -6,14 +6,12 @@ import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback, TrainerState, TrainingArguments
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers import PrinterCallback, TrainingArguments
 from transformers.utils import logging
 
 from agentmill.schemas.models import adapter_base
@@ -43,8 +41,15 @@ from agentmill.trainers.model_io import (
     save_adapter,
     save_whole,
 )
-from agentmill.trainers.monitors import StopOnDrift, StopWithoutImprovement, loss_points
-from agentmill.trainers.observers import early_stops, observers, sampling, set_validation, validation_record
+from agentmill.trainers.monitors import loss_points
+from agentmill.trainers.observers import (
+    early_stops,
+    end_where_it_ended,
+    observers,
+    sampling,
+    set_validation,
+    validation_record,
+)
 from agentmill.trainers.peak_memory import peak_bytes
 from agentmill.trainers.reference_scores import ReferenceScores, needs_no_copy, open_scores
 from agentmill.trainers.requirements import precision_of
@@ -154,22 +159,6 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
         publish(settings, setup, rows, method, trainer, facts)
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
-
-
-def end_where_it_ended(
-    trainer: BaseTrainer, guards: Sequence[StopOnDrift | StopWithoutImprovement], checkpoint: Path
-) -> bool:
-    """Have a training that had ended early before it was killed, with this checkpoint, make no further step.
-
-    Returns whether it had.
-    """
-    state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-    for guard in guards:
-        guard.reason = guard.reason_to_stop(state.log_history)
-        if guard.reason is not None:
-            trainer.end_after(state.global_step)
-            return True
-    return False
 
 
 def publish(

@@ -118,10 +118,11 @@ class Acting(EpisodeParameters, Operator):
                 ErrorCode.NEEDS_ANOTHER_KEY,
             )
         parameter, n = self.draws()
+        drawing = self.drawing(models)
         sampled = [
             {**config.sampling.model_dump(), **self.sampling(role)}
             for role, config in models.items()
-            if role in self.drawing(models) and config.policy in SAMPLED
+            if role in drawing and config.policy in SAMPLED
         ]
         # pass@k, best-of-n, pairs and trees over equal draws look like results and mean nothing, so this is no warning.
         if n > 1 and sampled and all(each["temperature"] == 0 or each["top_k"] == 1 for each in sampled):

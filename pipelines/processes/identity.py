@@ -15,6 +15,7 @@ from pathlib import Path
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.file_lock import Locked, lock
 
 PROC = Path("/proc")
 
@@ -135,15 +136,10 @@ def locked(run_dir: Path) -> Iterator[None]:
         ) from error
     with handle:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            handle.seek(0)
-            owner = handle.read().strip() or "unknown"
+            lock(handle)
+        except Locked as owner:
             raise UserError(
                 f"run_dir {run_dir} is in use by process {owner}; wait for it, or give another one with run_dir=…",
                 ErrorCode.RUN_IN_USE,
-            ) from error
-        with contextlib.suppress(OSError):  # the pid is for the message above only, so a full device may refuse it
-            os.ftruncate(handle.fileno(), 0)
-            os.write(handle.fileno(), str(os.getpid()).encode())
+            ) from owner
         yield

@@ -118,8 +118,7 @@ STOP_S = 20.0
 LOG_LINES = 8
 LINE_LENGTH = 300
 HUNG_S = 120.0
-"""A server that takes connections and whose front end has not answered for so long will not: a turn may take longer,
-the health of a server does not."""
+"""A server that takes connections and does not tell its health for so long hangs."""
 STACKS_S = 10.0
 """How long the processes of a server have to write the stacks of their threads."""
 ERRORS = 2
@@ -236,7 +235,7 @@ class ServerProcess:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _end_of_log(self) -> str:
-        """What the log says, before the stacks of a server that runs are added to it."""
+        """The last lines of the log, taken before the stacks of a server that runs are added to it."""
         last_words = self.last_words()
         return f"{last_words}\n  (then the stacks of its threads)" if self._write_stacks() else last_words
 
@@ -254,7 +253,7 @@ class ServerProcess:
         return True
 
     def last_words(self) -> str:
-        """Where the log is, and what it says of the end since the last start."""
+        """The path of the log, and its telling lines since the last start."""
         log = self.plan.log.read_bytes()[self._log_start :].decode(errors="replace")
         return "\n".join([f"From its log {self.plan.log}:", *(f"  {line}" for line in telling_lines(log))])
 

@@ -16,6 +16,7 @@ import pytest
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.evaluation import Episode, bootstrap_mean, sign_test
 from agentmill.pipelines.operators.evaluate import Evaluate
+from agentmill.pipelines.operators.propose import Propose
 from agentmill.pipelines.operators.train import Training
 from agentmill.pipelines.recipes.estimate import estimate
 from agentmill.pipelines.recipes.grammar import read_recipe
@@ -76,6 +77,16 @@ def test_every_recipe_is_short_and_can_be_planned_after_skill(skilled: Any, name
     assert written.run_dir == f"runs/proof/seed-0/{name}"
     changed = [*plan.recipe.data.values(), *(str(model.model) for model in plan.recipe.models.values())]
     assert not any("seed-0" in path for path in changed)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "skill"])
+def test_no_recipe_draws_the_tasks_of_skill_anew_in_its_environments(skilled: Any, name: str) -> None:
+    """The seed of a step follows from its name, so under the same name they would be the same tasks."""
+    known = {step.name for step in plan_of(skilled, "skill").steps if isinstance(step.parameters, Propose)}
+    recipe = read_recipe(skilled.files[name], ())
+    if "skill/environments" in str(recipe.data.get("environments")):
+        own = {step.name for step in plan_of(skilled, name).steps if isinstance(step.parameters, Propose)}
+        assert known.isdisjoint(own)
 
 
 def test_recipes_are_run_after_those_that_they_need(proof: Any, tmp_path: Path) -> None:

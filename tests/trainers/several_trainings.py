@@ -15,14 +15,14 @@ from pathlib import Path
 import trl.trainer.dpo_trainer
 import trl.trainer.reward_trainer  # noqa: F401
 
-from agentmill.trainers import estimate
+from agentmill.trainers import trial
 from agentmill.trainers.command import exit_process
 
 
 def main() -> int:
     """Returns the exit code of the first training that fails, else 0."""
     # All processes take part in the trial, however short the training is.
-    estimate.SHARE = 100.0
+    trial.SHARE = 100.0
     for given in sys.argv[1:]:
         config, _, port = given.rpartition(":")
         if (child := os.fork()) == 0:

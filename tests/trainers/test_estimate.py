@@ -15,24 +15,14 @@ import numpy as np
 import pytest
 import torch
 
-from agentmill.trainers import estimate
+from agentmill.trainers import estimate, trial
 from agentmill.trainers.dpo import main as dpo_main
-from agentmill.trainers.estimate import (
-    BeforeFirstStep,
-    Estimate,
-    Trial,
-    fit,
-    optimizer_cost,
-    plan_trial,
-    predict,
-    saved_bytes,
-    validations,
-    write_speed,
-)
+from agentmill.trainers.estimate import BeforeFirstStep, Estimate, saved_bytes, validations, write_speed
 from agentmill.trainers.model_card import estimate_sentence
 from agentmill.trainers.peak_memory import PeakMemory, held_bytes, release_freed
 from agentmill.trainers.run_dir import WorkFolder
 from agentmill.trainers.sft import main
+from agentmill.trainers.trial import SHARE, Trial, fit, optimizer_cost, plan_trial, predict
 
 torch.set_num_threads(1)
 
@@ -55,7 +45,7 @@ def test_a_trial_takes_a_small_share_of_the_training() -> None:
     lengths = np.tile([400, 100, 200], 200)
     rounds, numbers = plan_trial(lengths)
     assert (rounds, lengths[numbers].tolist()) == (3, [100, 200, 400])
-    assert (rounds + 1) * lengths[numbers].sum() <= estimate.SHARE * lengths.sum()
+    assert (rounds + 1) * lengths[numbers].sum() <= SHARE * lengths.sum()
 
 
 def test_an_optimizer_is_timed_on_copies() -> None:
@@ -171,7 +161,7 @@ def test_a_training_is_the_same_with_an_estimate_and_without(
     options = ["lora={rank: 4, dropout: 0.1}", "gradient_accumulation=2", "max_steps=4"]
     assert main(["--config", str(config), *options, f"output={tmp_path / 'short'}"]) == 0
     assert "estimate:" not in capsys.readouterr().err, "a trial would take more of four steps than it may"
-    monkeypatch.setattr(estimate, "SHARE", 10.0)
+    monkeypatch.setattr(trial, "SHARE", 10.0)
     for name in ("true", "false"):
         assert main(["--config", str(config), *options, f"estimate={name}", f"output={tmp_path / name}"]) == 0
         printed = capsys.readouterr().err
@@ -192,7 +182,7 @@ def test_a_training_is_the_same_with_an_estimate_and_without(
 def test_what_the_reference_takes_is_counted(
     dpo_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(estimate, "SHARE", 10.0)
+    monkeypatch.setattr(trial, "SHARE", 10.0)
     for name, value in (("measured", "true"), ("plain", "false")):
         assert dpo_main(["--config", str(dpo_config), f"estimate={value}", f"output={tmp_path / name}"]) == 0
     printed = capsys.readouterr().err
@@ -204,7 +194,7 @@ def test_what_the_reference_takes_is_counted(
 def test_a_training_that_goes_on_without_its_scores_counts_them_anew(
     dpo_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(estimate, "SHARE", 10.0)
+    monkeypatch.setattr(trial, "SHARE", 10.0)
     given = ["--config", str(dpo_config), "save_steps=6", f"output={tmp_path / 'stopped'}"]
     mark = WorkFolder.mark_complete
 
@@ -229,8 +219,8 @@ def test_a_training_that_goes_on_without_its_scores_counts_them_anew(
 def test_too_little_memory_ends_the_training_before_its_first_step(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(estimate, "SHARE", 10.0)
-    monkeypatch.setattr(estimate, "memory_limit", lambda: 2.0**27)
+    monkeypatch.setattr(trial, "SHARE", 10.0)
+    monkeypatch.setattr(trial, "memory_limit", lambda: 2.0**27)
     assert main(["--config", str(config)]) == 2
     printed = capsys.readouterr().err
     assert re.search(r"the longest batch \(4 × \d+ tokens\) needs about \d\.\d GiB, more than the 0\.1 GiB", printed)
@@ -241,19 +231,19 @@ def test_too_little_memory_ends_the_training_before_its_first_step(
     def full(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(estimate, "memory_limit", lambda: 2.0**40)
-    monkeypatch.setattr(estimate, "PeakMemory", full)
+    monkeypatch.setattr(trial, "memory_limit", lambda: 2.0**40)
+    monkeypatch.setattr(trial, "PeakMemory", full)
     assert main(["--config", str(config), f"output={tmp_path / 'other'}"]) == 2
     assert "needs more than the 1024.0 GiB that a process has" in capsys.readouterr().err
 
 
 def test_the_first_run_of_a_batch_does_not_count_where_there_are_more() -> None:
-    trial = object.__new__(Trial)
-    trial._seconds = {100: [9.0], 200: [4.0, 2.0], 400: [8.0, 4.0, 4.4]}
-    assert trial.points() == ([100, 200, 400], [9.0, 2.0, 4.2])
-    assert trial.margin() == pytest.approx(0.1)
-    trial._seconds = {100: [9.0], 200: [4.0]}
-    assert trial.margin() == 0.25
+    tried = object.__new__(Trial)
+    tried._seconds = {100: [9.0], 200: [4.0, 2.0], 400: [8.0, 4.0, 4.4]}
+    assert tried.points() == ([100, 200, 400], [9.0, 2.0, 4.2])
+    assert tried.margin() == pytest.approx(0.1)
+    tried._seconds = {100: [9.0], 200: [4.0]}
+    assert tried.margin() == 0.25
 
 
 def test_what_is_saved_are_checkpoints_best_models_and_the_last() -> None:

@@ -311,3 +311,12 @@ def test_an_output_has_one_training_at_a_time(tmp_path: Path, monkeypatch: pytes
     assert list((tmp_path / "models").iterdir()) == []
     with sole_training(output):
         pass
+
+
+def test_a_command_is_refused_while_another_trains(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with sole_training(tmp_path / "tuned"):
+        assert main(["--config", str(config)]) == 2
+    assert f"process {os.getpid()} trains {tmp_path / 'tuned'} now" in capsys.readouterr().err
+    assert not (tmp_path / ".tuned.work").exists()

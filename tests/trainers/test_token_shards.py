@@ -20,6 +20,7 @@ from agentmill.schemas.records.rows import SftRow
 from agentmill.schemas.tables import Table, read_shard
 from agentmill.trainers import token_shards
 from agentmill.trainers.token_shards import LENGTH, MASK, TOKENS, Columns, FileMaker, TokenShards
+from tests.errors import user_error
 from tests.pipelines.engine.stages import write_table
 from tests.trainers.tables import turns
 
@@ -169,3 +170,13 @@ def test_the_processes_of_a_training_share_the_work(table: Table, tmp_path: Path
         ["part-00000.parquet", "part-00002.parquet"],
         ["part-00001.parquet"],
     ]
+
+
+def test_a_process_does_not_wait_for_ever_for_the_first_one(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(token_shards, "LONG_S", 0.3)
+    with user_error("made-differently", "tokens.json", "0.3 s", "run the same command again"):
+        shards_of(table, tmp_path / "tokens").make()

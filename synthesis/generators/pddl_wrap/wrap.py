@@ -62,7 +62,7 @@ def wrap_environment(spec: EnvironmentSpec, wrapping: Wrapping, seed: int) -> En
         raise EnvError(f"environment {spec.environment_id}: {error}") from error
     words, identifiers, wanted = _named(domain, wording, objects, wrapping.names)
     texts = [spec.source, *texts_in(spec.parameters), *renaming_of(spec.lineage).words]
-    # A draw of its own: else a word would stand for much the same in all environments, and be learned by heart.
+    # A draw of its own: else a word would mean much the same in all environments, and be learned by heart.
     drawn = derive_seed(spec.environment_id, seed)
     renaming = chosen(words, wrapping.rename, texts, drawn, identifiers=identifiers).with_kept(wanted)
     renamed, parameters = _rename_domain(domain, renaming), dict(spec.parameters)

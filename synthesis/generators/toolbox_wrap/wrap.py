@@ -53,7 +53,7 @@ def wrap_environment(spec: EnvironmentSpec, wrapping: Wrapping, seed: int) -> En
         twins = spec.lineage.notes.get("twins", {}) if spec.lineage else {}
     if wrapping.rename is not None:
         # Last, so that what the other wrappers added is renamed as well.
-        # A draw of its own: else a word would stand for much the same in all environments, and be learned by heart.
+        # A draw of its own: else a word would mean much the same in all environments, and be learned by heart.
         drawn = derive_seed(environment_id)
         renaming = toolbox_renaming(toolbox, spec.lineage, wrapping.rename, wrapping.names, drawn)
         sound, toolbox = _defect(toolbox) is None, rename_toolbox(toolbox, renaming)

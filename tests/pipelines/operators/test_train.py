@@ -124,7 +124,7 @@ def test_a_step_is_compared_by_the_number_of_its_processes(
 
 
 def test_a_step_is_not_compared_by_what_changes_no_result() -> None:
-    """Else a training that was refused, or stopped, could not be mended as its message says."""
+    """Else a training that was refused, or stopped, could not be mended in the way that its message names."""
     given = {"max_dropped": 0.1, "save_steps": None, "report_to": ["tensorboard"], "estimate": False}
     step = TrainSft.model_validate({"rows": "rows", "model": "actor", "max_steps": 3, **given})
     model = SimpleNamespace(config=SimpleNamespace(display_name="m", with_adapter=str), revision="r")

@@ -227,7 +227,7 @@ def test_what_cannot_be_renamed_says_why() -> None:
 
 @pytest.mark.parametrize("style", STYLES)
 def test_environments_have_names_of_their_own(style: Style) -> None:
-    """Else a word would stand for the same in all of them."""
+    """Else a word would mean the same in all of them."""
     twins = [msgspec.structs.replace(SPECS[0], environment_id=name) for name in ("one", "two")]
     first, second = (renaming_of(environment(twin, Wrapping(rename=style)).lineage).words for twin in twins)
     assert first.keys() == second.keys()
