@@ -37,6 +37,7 @@ MODULES: Mapping[str, str] = {
     "gguf": "train",
     "vllm": "vllm",
     "unified_planning": "envs-pddl",
+    "pyparsing": "envs-pddl",
     "minigrid": "envs-babyai",
     "gymnasium": "envs-gymnasium",
     "tantivy": "envs-search",

@@ -80,8 +80,11 @@ def read_problem(text: str, domain: Domain) -> Problem:
 @lru_cache(maxsize=1)
 def _reader(generation: int) -> PDDLReader:  # noqa: ARG001 - the key that renews the reader
     with missing_modules_explained():
+        from pyparsing import ParserElement
         from unified_planning.environment import Environment
         from unified_planning.io import PDDLReader
+    # The library remembers every match, for its reader of another language. PDDL is read three times faster without.
+    ParserElement.disable_memoization()
     environment = Environment()
     environment.credits_stream = None
     # PDDL keeps the names of types, predicates and objects apart; the library refuses a name that is used twice.
