@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.benchmark_entries import COLUMNS, entry_of, sample_of
 from agentmill.pipelines.canonical_form import form_of, names_in
 from agentmill.pipelines.contamination import BenchmarkIndex, Test
+from agentmill.pipelines.duplicates import Groups
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
 from agentmill.pipelines.leak_features import Entry
@@ -35,6 +36,7 @@ from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label, Selection
 from agentmill.schemas.views.view import Unused
+from agentmill.synthesis.generators.task_author import OPERATOR as PROPOSE
 
 By = Literal["task", "environment", "family", "template"]
 LABELS = "labels"
@@ -63,7 +65,7 @@ class Split(FilterParameters):
 
     of: TableNames = Field(description="tables of trajectories")
     tasks: TableNames | None = Field(
-        default=None, description="tables of their tasks: a variant goes with the task it was made from; skills"
+        default=None, description="tables of their tasks: a variant goes with what it was made from; skills"
     )
     environments: TableNames | None = Field(default=None, description="tables of their environments, for by: family")
     by: By = Field(default="task", description="what stays together")
@@ -141,11 +143,14 @@ class Grouping:
         self._by = by
         self._tasks = Lookup(tables_of(inputs, "tasks"), Task)
         self._environments = Lookup(tables_of(inputs, "environments"), EnvironmentSpec, columns=["family"])
+        self._originals: dict[str, str] = {}
 
     def load(self) -> None:
         """Load tasks and environments."""
         self._tasks.load()
         self._environments.load()
+        if self._by == "task":
+            self._originals = related(self._tasks.all())
 
     def environment_of(self, trajectory: Trajectory) -> str | None:
         """The id of its environment, from its task if it has none itself."""
@@ -155,25 +160,12 @@ class Grouping:
     def of(self, trajectory: Trajectory) -> str | None:
         """What it is grouped by; ``None`` if that is not known."""
         if self._by == "task":
-            return self._first_task(trajectory.task_id)
+            return self._originals.get(trajectory.task_id or "", trajectory.task_id)
         if self._by == "template":
             return self._template(trajectory)
         environment = self.environment_of(trajectory)
         spec = self._environments.get(environment)
         return environment if self._by == "environment" else None if spec is None else spec.family
-
-    def _first_task(self, task_id: str | None) -> str | None:
-        """The task that a task was made from, through all variants."""
-        seen: set[str] = set()
-        while task_id is not None and task_id not in seen:
-            seen.add(task_id)
-            task = self._tasks.get(task_id)
-            parents = task.lineage.parents if task is not None and task.lineage is not None else []
-            known = [parent for parent in parents if self._tasks.get(parent) is not None]
-            if not known:
-                return task_id
-            task_id = known[0]
-        return min(seen, default=None)
 
     def _template(self, trajectory: Trajectory) -> str | None:
         """The skills that the generator gave the task, or else the instruction without its names."""
@@ -183,6 +175,32 @@ class Grouping:
         sample = sample_of(trajectory)
         form = [word for text in sample.asked[:1] for word in form_of(text, names_in(sample.acts), keep_numbers=False)]
         return digest("template", form) if form else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_originals": {}}
+
+
+def related(tasks: Iterable[Task]) -> dict[str, str]:
+    """The id that stands for all tasks that were made from one another, by the id of each.
+
+    Variants belong together also where the table lacks the task that they were made from, and what was composed of
+    several tasks belongs to all of them. Of the examples that an author was shown, only the first counts: all tasks
+    would be one otherwise.
+    """
+    made_from: dict[str, list[str]] = {}
+    for task in tasks:
+        lineage = task.lineage
+        parents = lineage.parents if lineage is not None else []
+        written = lineage is not None and lineage.operator == PROPOSE
+        made_from[task.task_id] = parents[:1] if written else parents
+    # The order of the tables must not matter.
+    ids = sorted({*made_from, *(parent for parents in made_from.values() for parent in parents)})
+    numbers = {task_id: number for number, task_id in enumerate(ids)}
+    groups = Groups(len(ids))
+    for task_id, parents in made_from.items():
+        for parent in parents:
+            groups.join(numbers[task_id], numbers[parent])
+    return {task_id: ids[root] for task_id, root in zip(ids, groups.roots().tolist(), strict=True)}
 
 
 class Splitting(SelectionOperation):

@@ -109,6 +109,33 @@ def test_a_variant_goes_with_its_task(tmp_path: Path) -> None:
     assert len({labels(tmp_path, "without")[f"{number}-0"] for number in range(8)}) == 2
 
 
+def made_from(task_id: str, *parents: str, operator: str = "evolve") -> Task:
+    return task(task_id, lineage=Lineage(operator=operator, parents=list(parents)))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "groups"),
+    [
+        # The task that they were made from is not in the table.
+        ([made_from(f"t{n}", "elsewhere") for n in range(8)], 1),
+        # What is composed of two tasks makes them one group.
+        ([*(task(f"t{n}") for n in range(7)), made_from("t7", *(f"t{n}" for n in range(7)), operator="compose")], 1),
+        # Of the examples that an author was shown, the first counts.
+        ([*(task(f"t{n}") for n in range(7)), made_from("t7", *(f"t{n}" for n in range(7)), operator="propose")], 2),
+        ([made_from("t0", "t1"), made_from("t1", "t0"), *(made_from(f"t{n}", f"t{n - 1}") for n in range(2, 8))], 1),
+    ],
+)
+def test_tasks_that_were_made_from_one_another(tasks: list[Task], groups: int, tmp_path: Path) -> None:
+    write(tmp_path, [row for number in range(20) for row in lone(number, attempts=1)])
+    random.Random(0).shuffle(tasks)
+    write_table(tmp_path / "tasks", [tasks], Task)
+    made(tmp_path, tasks="tasks", shares={"train": 0.6, "test": 0.4})
+    found = labels(tmp_path)
+    assert len({found[f"{number}-0"] for number in range(8)}) == groups
+    if groups > 1:
+        assert found["7-0"] == found["0-0"]
+
+
 def test_what_is_not_chosen_is_in_no_split(tmp_path: Path) -> None:
     write(tmp_path, [row for number in range(10) for row in lone(number, attempts=1)])
     chosen = [Selection(trajectory_id=f"{number}-0", name="f", kept=number < 4) for number in range(10)]
