@@ -156,6 +156,8 @@ class ErrorCode(StrEnum):
     TOKENIZERS_DIFFER = "tokenizers-differ", "A reference model has another tokenizer than the model."
     MASK_WRONG = "mask-wrong", "The self-test found that the loss mask does not fit the messages to be trained."
     TRL_FIELD_TAKEN = "trl-field-taken", "A field of TRL is given that agentmill sets, or that would have no effect."
+    TRAINING_DIVERGED = "training-diverged", "The loss of a training, or its gradients, are no numbers any more."
+    TRAINING_UNFINISHED = "training-unfinished", "A training was ended before its last step, by none of its settings."
     TRAINING_MEMORY = "training-memory", "The longest batch of a training needs more memory than there is."
     TRL_REFUSES = "trl-refuses", "TRL refuses the fields that are given of its configuration."
     LOGGER_REFUSES = "logger-refuses", "A logger of `report_to` does not start a run: no account, or no connection."

@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -18,8 +18,11 @@ from agentmill.schemas.config import Config, packaged, read_yaml, validate
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.extras import missing
+from agentmill.schemas.lora import LoraConfig
 
 Number = Annotated[int, Field(ge=1)]
+Sharding = Literal["FSDP", "DeepSpeed", "ZeRO stage 3"]
+"""How processes share a model, of which each then has a part only."""
 
 FOLDER = Path("configs/accelerate")
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -30,6 +33,35 @@ NO_CONTEXT_PARALLEL = (
     "context parallelism (cp_size above 1) works for supervised fine-tuning without packing, share_prefixes and"
     " validation only; take the configuration fsdp2, or leave these out"
 )
+
+
+class LaunchedSettings(Protocol):
+    """What of the settings of a training an accelerate configuration may contradict."""
+
+    @property
+    def precision(self) -> str:
+        """Of the arithmetic."""
+        ...
+
+    @property
+    def weights(self) -> str:
+        """The type of the weights that are trained."""
+        ...
+
+    @property
+    def lora(self) -> LoraConfig | None:
+        """The matrices that are trained."""
+        ...
+
+    @property
+    def needs_whole_sequences(self) -> bool:
+        """Whether a process needs whole sequences."""
+        ...
+
+    @property
+    def tries_model(self) -> bool:
+        """Whether the model is run before the training."""
+        ...
 
 
 class LaunchConfig(Config):
@@ -110,6 +142,14 @@ class FsdpPart(_Part):
     fsdp_version: Literal[1, 2] = 1
     fsdp_state_dict_type: str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _names_are_short_or_whole(cls, given: object) -> object:
+        # Accelerate takes the keys without the prefix, too.
+        if not isinstance(given, dict):
+            return given
+        return {name if str(name).startswith("fsdp") else f"fsdp_{name}": value for name, value in given.items()}
+
     @model_validator(mode="after")
     def _saves_whole_models(self) -> Self:
         # Accelerate's default of version 2; with it the Trainer saves no model at the end.
@@ -117,6 +157,20 @@ class FsdpPart(_Part):
         found = self.fsdp_state_dict_type or default
         if found != "FULL_STATE_DICT":
             raise ValueError(f"fsdp_state_dict_type is {found}; expected FULL_STATE_DICT, since a whole model is saved")
+        return self
+
+
+class DeepSpeedPart(_Part):
+    """``deepspeed_config``. Of a file that it names nothing is read."""
+
+    deepspeed_config_file: str | None = None
+    zero_stage: int = 2
+    zero3_save_16bit_model: bool = False
+
+    @model_validator(mode="after")
+    def _saves_whole_models(self) -> Self:
+        if self.zero_stage == 3 and not self.zero3_save_16bit_model and self.deepspeed_config_file is None:
+            raise ValueError("zero3_save_16bit_model is false; expected true, since a whole model is saved")
         return self
 
 
@@ -163,6 +217,7 @@ class AccelerateFile(_Part):
     gpu_ids: str | int | None = None
     mixed_precision: str | bool | None = None
     fsdp_config: FsdpPart | None = None
+    deepspeed_config: DeepSpeedPart = DeepSpeedPart()
     parallelism_config: ParallelismPart | None = None
 
     @model_validator(mode="after")
@@ -178,6 +233,13 @@ class AccelerateFile(_Part):
     def context_parallel(self) -> int:
         """How many processes divide a sequence between them."""
         return self.parallelism_config.parallelism_config_cp_size if self.parallelism_config else 1
+
+    @property
+    def sharding(self) -> Sharding | None:
+        """How the processes share a model; ``None``: each has all of it."""
+        if self.distributed_type == "DEEPSPEED":
+            return "ZeRO stage 3" if self.deepspeed_config.zero_stage == 3 else "DeepSpeed"
+        return "FSDP" if self.distributed_type == "FSDP" else None
 
     def gpus(self, visible: int) -> int:
         """The GPUs of this machine that it uses, of those that are ``visible``."""
@@ -218,6 +280,12 @@ def planned_launch(launch: LaunchConfig, gpus: int) -> Launch | None:
             " take a configuration for the CPU (ddp_cpu, fsdp_cpu)",
             ErrorCode.GPUS_TOO_FEW,
         )
+    if processes % found.num_machines:
+        raise UserError(
+            f"launch: {processes} process(es) cannot be divided equally among the num_machines {found.num_machines} of"
+            f" the configuration {config!r}; set launch.processes to a multiple",
+            ErrorCode.RULE_BROKEN,
+        )
     if found.parallelism_config is not None:
         found.parallelism_config.data_shards(processes)
     return Launch(config, configuration_file(config), found, processes)
@@ -229,19 +297,44 @@ def read_configuration(config: str) -> AccelerateFile:
     return validate(AccelerateFile, read_yaml(file), str(file))
 
 
-def check_configuration(config: str, trainer: str, precision: str, whole_sequences: bool) -> None:
+def check_configuration(config: str, trainer: str, settings: LaunchedSettings) -> None:
     """Raises ``UserError`` where the configuration cannot be used, or contradicts other settings of the training."""
     found = read_configuration(config)
     mixed = found.mixed_precision
     # Accelerate reads `no` without quotes as false. By `auto` the trainer computes in bf16 on GPUs that have it.
-    if mixed not in (None, False, "no") and not (mixed == "bf16" and precision != "fp32"):
+    if mixed not in (None, False, "no") and not (mixed == "bf16" and settings.precision != "fp32"):
         raise UserError(
-            f"launch.config {config!r} has mixed_precision {mixed!r}, and the training precision: {precision}; the"
-            " latter decides, so set mixed_precision: 'no' there",
+            f"launch.config {config!r} has mixed_precision {mixed!r}, and the training precision:"
+            f" {settings.precision}; the latter decides, so set mixed_precision: 'no' there",
             ErrorCode.RULE_BROKEN,
         )
-    if found.context_parallel > 1 and (trainer != "sft" or whole_sequences):
+    if found.context_parallel > 1 and (trainer != "sft" or settings.needs_whole_sequences):
         raise UserError(f"launch.config {config!r}: {NO_CONTEXT_PARALLEL}", ErrorCode.RULE_BROKEN)
+    check_sharding(found.sharding, settings)
+
+
+def check_sharding(sharding: Sharding | None, settings: LaunchedSettings) -> None:
+    """Raises ``UserError`` for settings that have no effect, or cannot work, where processes share a model."""
+    if sharding is None:
+        return
+    if settings.weights == "bf16":
+        raise UserError(
+            f"weights: bf16 has no effect under {sharding}, which keeps trained weights in fp32; leave it out, or use"
+            " more processes",
+            ErrorCode.KEY_NOT_FOR_THIS,
+        )
+    if settings.lora and settings.lora.quantize:
+        raise UserError(
+            f"lora.quantize does not go with {sharding} here; leave one of them out, or let each process hold the"
+            " model (distributed_type: MULTI_GPU)",
+            ErrorCode.KEY_NOT_FOR_THIS,
+        )
+    if sharding == "ZeRO stage 3" and settings.tries_model:
+        raise UserError(
+            "packing and share_prefixes are tried on the model before the training, and of ZeRO stage 3 a process has a"
+            " part of it only; leave them out, or take fsdp2 or zero2",
+            ErrorCode.KEY_NOT_FOR_THIS,
+        )
 
 
 def visible_gpus() -> list[str]:

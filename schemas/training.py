@@ -149,6 +149,11 @@ class TrainConfig(Config):
         return self.validates is not None
 
     @property
+    def tries_model(self) -> bool:
+        """Whether the model is run before the training, to see whether it keeps rows of a sequence apart."""
+        return False
+
+    @property
     def machine_settings(self) -> JsonObject:
         """The settings, as far as they are given, that the installed packages or the device may refuse."""
         names = ("trl", "optimizer", "attention", "liger")
@@ -229,7 +234,12 @@ class SftConfig(TrainConfig):
     @property
     def needs_whole_sequences(self) -> bool:
         """Also for packs and trees."""
-        return self.packing or self.share_prefixes or super().needs_whole_sequences
+        return self.tries_model or super().needs_whole_sequences
+
+    @property
+    def tries_model(self) -> bool:
+        """With packs, and with trees."""
+        return self.packing or self.share_prefixes
 
     @model_validator(mode="after")
     def _attention_sees_trees(self) -> Self:
@@ -255,6 +265,11 @@ class PreferenceConfig(TrainConfig):
             raise ValueError(
                 "precompute_reference: rows cannot be scored before the training if the reference changes during it"
                 " (trl.sync_ref_model); leave one of them out"
+            )
+        if self.trl.get("sync_ref_model") and self.save_steps is not None:
+            raise ValueError(
+                "trl.sync_ref_model: no checkpoint holds the reference as it has become, so a training that is stopped"
+                " could not go on; set save_steps: null, or leave it out"
             )
         if self.precompute_reference and self.validates is not None:
             raise ValueError(
@@ -306,6 +321,10 @@ PairLoss = Literal[
 """The losses of TRL on pairs; ``sft`` is the negative log-likelihood of the chosen side, to be added to another."""
 
 
+SMOOTHED = frozenset({"robust", "exo_pair", "aot", "aot_unpaired"})
+"""The losses that ``label_smoothing`` is for."""
+
+
 class DpoConfig(PreferenceConfig):
     """Direct preference optimization (arXiv:2305.18290) on a table of ``PreferenceRow``."""
 
@@ -330,6 +349,11 @@ class DpoConfig(PreferenceConfig):
             raise ValueError(f"loss_weights has {len(self.loss_weights)} weights for {len(self.loss_type)} losses")
         if "exo_pair" in self.loss_type and not self.label_smoothing:
             raise ValueError("the loss exo_pair needs label_smoothing above 0; its paper has 1e-3")
+        if self.label_smoothing and not SMOOTHED.intersection(self.loss_type):
+            raise ValueError(
+                f"label_smoothing has no effect on the losses {', '.join(self.loss_type)}; leave it out, or take one of"
+                f" {', '.join(sorted(SMOOTHED))}"
+            )
         return self
 
 

@@ -36,6 +36,8 @@ class BaseTrainer(Trainer):
     Each point of the loss curve also counts, since the point before, ``tokens`` and ``loss_tokens``, the share of
     ``padding`` and the ``seconds``, and has what ``measured`` makes of the sums named in ``counted``.
 
+    ``weighted``: whether rows that are trained on, and rows to validate on, have weights other than 1.
+
     ``eval_dataset`` has the examples to validate on, of ``validation_lengths`` tokens. Their loss is the one that is
     trained, over all of them at once, and comes with what ``measured`` makes of their sums.
     """
@@ -50,13 +52,20 @@ class BaseTrainer(Trainer):
     batch_lengths: NDArray[np.int64]
     """The tokens of the longest row of each batch of the training, over all processes."""
 
-    def __init__(self, *args: Any, validation_lengths: Sequence[int] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        validation_lengths: Sequence[int] = (),
+        weighted: tuple[bool, bool] = (False, False),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._names = (*COUNTED, *self.counted)
         self._sums = dict.fromkeys(self._names, 0.0)
         self._last_point = time.monotonic()
         self._validation_lengths = validation_lengths
         self.validating = False
+        self._weighted = weighted
         # Only after TRL's constructor, which gives both models the fused head that is narrowed here.
         for each in (self.model, getattr(self, "ref_model", None)):
             if each is not None:
@@ -73,6 +82,11 @@ class BaseTrainer(Trainer):
                 state._shared_state["distributed_type"] = DistributedType.FSDP
             self.accelerator.state._shared_state["fsdp_plugin"] = FullyShardedDataParallelPlugin()
             self.is_fsdp_enabled = True
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows of the kind that is computed now have weights; the same in every process."""
+        return self._weighted[self.validating]
 
     def count(self, attended: torch.Tensor, mask: torch.Tensor, **sums: float) -> None:
         """Add a batch of sequences to the sums; ``mask`` is true where there is loss."""
@@ -149,7 +163,11 @@ class BaseTrainer(Trainer):
             now = time.monotonic()
             logs |= {"loss_tokens": int(sums["loss_tokens"]), "tokens": int(sums["tokens"])}
             logs |= {"padding": 1 - sums["tokens"] / sums["places"], "seconds": now - self._last_point}
-            logs |= self.measured(sums)
+            measured = self.measured(sums)
+            logs |= measured
+            # TRL's means over batches, or over rows where these have weights, would take the place of ours.
+            for name in measured:
+                getattr(self, "_metrics", {}).get("train", {}).pop(name, None)
             self._sums = dict.fromkeys(self._names, 0.0)
             self._last_point = now
         super().log(logs, start_time)

@@ -154,10 +154,10 @@ class TrainingRows:
         pq.write_table(pa.table(columns), folder / ROWS_SEEN)
 
     @property
-    def weighted(self) -> bool:
-        """Whether a row, one to validate on counted too, has a weight other than 1."""
+    def weighted(self) -> tuple[bool, bool]:
+        """Whether one of the rows has a weight other than 1, and whether one of those to validate on has."""
         validation = self.validation
-        return bool((self.column("weight") != 1).any()) or (validation is not None and validation.weighted)
+        return bool((self.column("weight") != 1).any()), validation is not None and validation.weighted[0]
 
 
 def open_rows(path: str, wanted: type[Record] | tuple[type[Record], ...], views: str) -> Table:

@@ -78,7 +78,7 @@ def check_weights(settings: DpoSettings, rows: TrainingRows) -> None:
     """Raises ``UserError`` for pairs with weights under a loss that cannot use them."""
     sorting = sorted(SORTING & set(settings.loss_type))
     # After the rows are read: only then it is known whether one has a weight.
-    if sorting and rows.weighted:
+    if sorting and any(rows.weighted):
         raise UserError(
             f"loss_type {sorting[0]} sorts the pairs of a batch, so the weights of the rows would mean nothing;"
             " take another loss, or rows without weights",
@@ -108,14 +108,10 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
     """TRL's DPO trainer on batches of ``PairCollator``: loss only where the rows have it, and weights of pairs.
 
     TRL scores the tokens that ``completion_mask`` names, so that mask is all that keeps observations from the loss.
-    TRL's loss is a mean over pairs; with ``weighted`` it is computed for each pair alone and scaled by its weight. The
-    model and the reference run once for the whole batch either way. The loss curve has the share of pairs in which the
-    chosen side gained more on the reference than the rejected one (``accuracy``).
+    TRL's loss is a mean over pairs; where some have weights it is computed for each pair alone and scaled by its
+    weight. The model and the reference run once for the whole batch either way. The loss curve has the share of pairs
+    in which the chosen side gained more on the reference than the rejected one (``accuracy``).
     """
-
-    def __init__(self, *args: Any, weighted: bool, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._weighted = weighted
 
     def value_names(self) -> Sequence[str]:
         """A log-probability for each side."""
@@ -151,7 +147,7 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
         reference = torch.cat([batch[name] for name in REFERENCE_VALUES])
         self._count(batch, own, reference, outputs.entropy.sum().item())
         trl_loss = super().compute_loss
-        if not self._weighted:
+        if not self.weighted:
             loss: torch.Tensor = trl_loss(RecordedOutputs([outputs]), batch)
             return loss
         return weighted_pair_loss(trl_loss, lambda sides: select_rows(outputs, sides), batch, weights)

@@ -154,16 +154,12 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
     """TRL's KTO trainer on batches of ``UnpairedCollator``: loss only where the rows have it, and weights of rows.
 
     TRL scores the tokens that ``completion_mask`` names, so that mask is all that keeps observations from the loss.
-    TRL's loss is a mean over rows; with ``weighted`` it is computed for each row alone and scaled by its weight, while
-    the estimate of the distance to the reference (``kl``, in nats per completion) is that of the whole batch either
-    way. The loss curve has the share of the rows on their side of that estimate (``accuracy``).
+    TRL's loss is a mean over rows; where some have weights it is computed for each row alone and scaled by its weight,
+    while the estimate of the distance to the reference (``kl``, in nats per completion) is that of the whole batch
+    either way. The loss curve has the share of the rows on their side of that estimate (``accuracy``).
     """
 
     counted: ClassVar[tuple[str, ...]] = (*ReferenceTrainer.counted, "batches", "kl")
-
-    def __init__(self, *args: Any, weighted: bool, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._weighted = weighted
 
     def value_names(self) -> Sequence[str]:
         """A log-probability for each row, and one for its prompt with another row's completion."""
@@ -206,7 +202,7 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
         own, entropy = outputs.log_probs.detach().sum(1), outputs.entropy.sum().item()
         self._count(batch, own, [each.log_probs.sum(1) for each in crossed], entropy)
         trl_loss = super().compute_loss
-        if not self._weighted:
+        if not self.weighted:
             loss: torch.Tensor = trl_loss(RecordedOutputs([*crossed, outputs]), batch)
             return loss
         losses = []

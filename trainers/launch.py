@@ -18,12 +18,16 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from agentmill.schemas.config import validate
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.file_lock import Locked, lock
 from agentmill.schemas.launch import (
     NO_CONTEXT_PARALLEL,
+    DeepSpeedPart,
+    FsdpPart,
     Launch,
+    Sharding,
     check_configuration,
     planned_launch,
     visible_gpus,
@@ -128,7 +132,7 @@ def launch_processes(settings: TrainSettings, trainer: str, argv: Sequence[str])
     if settings.launch.config is None and settings.launch.processes == 1:
         return
     if settings.launch.config is not None:
-        check_configuration(settings.launch.config, trainer, settings.precision, settings.needs_whole_sequences)
+        check_configuration(settings.launch.config, trainer, settings)
     launch = planned_launch(settings.launch, gpus())
     if launch is not None:
         say(announcement(launch, settings.launch.processes == "auto"))
@@ -222,14 +226,14 @@ def exit_code(rank: int, failure: object, processes: int) -> int:
     return 1
 
 
-def end_with(launcher: int) -> None:
-    """Have this process killed when the launcher dies, even by SIGKILL (see prctl(2)).
+def end_with(parent: int) -> None:
+    """Have this process killed when its ``parent`` dies, even by SIGKILL (see prctl(2)).
 
-    Each process leads a session of its own, so whoever ends the launcher's session does not reach it.
+    Each process of a training leads a session of its own, so whoever ends the launcher's session does not reach it.
     """
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != launcher:
-        # The launcher was gone before the kernel was asked.
+    if os.getppid() != parent:
+        # The parent was gone before the kernel was asked.
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -240,12 +244,24 @@ def context_parallel_size() -> int:
     return int(os.environ.get("PARALLELISM_CONFIG_CP_SIZE", "1"))
 
 
+def uses(what: str) -> bool:
+    """Whether accelerate's environment turns on ``FSDP`` or ``DEEPSPEED``."""
+    return os.environ.get(f"ACCELERATE_USE_{what}", "false").lower() == "true"
+
+
+def sharing_of_model() -> Sharding | None:
+    """How the processes share the model; ``None``: each has all of it."""
+    if uses("DEEPSPEED"):
+        return "ZeRO stage 3" if os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3" else "DeepSpeed"
+    return "FSDP" if uses("FSDP") else None
+
+
 def sharding() -> str | None:
     """How the processes divide the model, which decides what a checkpoint holds; ``None``: each has all of it."""
     context = f" cp{size}" if (size := context_parallel_size()) > 1 else ""
-    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
+    if uses("FSDP"):
         return f"fsdp{os.environ.get('FSDP_VERSION', '1')}{context}"
-    if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true":
+    if uses("DEEPSPEED"):
         return f"deepspeed zero{os.environ.get('ACCELERATE_DEEPSPEED_ZERO_STAGE', '')}"
     return None
 
@@ -271,6 +287,22 @@ def check_environment(precision: str, divides_sequences: bool) -> None:
         )
     if context_parallel_size() > 1 and not divides_sequences:
         raise UserError(NO_CONTEXT_PARALLEL, ErrorCode.RULE_BROKEN)
+    check_whole_model_is_saved()
+
+
+def check_whole_model_is_saved() -> None:
+    """Raises ``UserError`` where accelerate's environment has each process save its part of the model."""
+    if uses("FSDP"):
+        names = {"fsdp_version": "FSDP_VERSION", "fsdp_state_dict_type": "FSDP_STATE_DICT_TYPE"}
+        given = {key: os.environ[name] for key, name in names.items() if name in os.environ}
+        version = int(given.pop("fsdp_version", 1))
+        validate(FsdpPart, {**given, "fsdp_version": version}, "the FSDP configuration of accelerate")
+    if uses("DEEPSPEED"):
+        flag = os.environ.get("ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "false").lower() == "true"
+        file = os.environ.get("ACCELERATE_DEEPSPEED_CONFIG_FILE")
+        stage = int(os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", 2))
+        found = {"zero_stage": stage, "zero3_save_16bit_model": flag, "deepspeed_config_file": file}
+        validate(DeepSpeedPart, found, "the DeepSpeed configuration of accelerate")
 
 
 def check_attention(config: Any) -> None:

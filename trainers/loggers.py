@@ -18,9 +18,8 @@ from transformers.integrations.integration_utils import TensorBoardCallback, rew
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
-from agentmill.schemas.records.record import JsonObject
 from agentmill.trainers.command import TrainSettings
-from agentmill.trainers.model_card import SHOWN_APART
+from agentmill.trainers.model_card import shown_settings
 from agentmill.trainers.run_dir import TrainingSetup
 
 PROJECT = "agentmill"
@@ -73,7 +72,7 @@ class RunCurves(TrainerCallback):
         self._module = module
         self._run: LoggedRun | None = None
         work = setup.work
-        shown: JsonObject = settings.model_dump(mode="json", exclude={*SHOWN_APART})
+        shown = shown_settings(settings.model_dump(mode="json"))
         self._options: dict[str, Any] = {
             "project": settings.recipe or PROJECT,
             "name": work.output.name,

@@ -30,6 +30,16 @@ SHOWN_APART = ("rows", "validation_rows", "model", "reference", "output", "recip
 """Settings that the card has in sentences."""
 
 
+def shown_settings(settings: JsonObject) -> JsonObject:
+    """The settings that have no sentence, with the names of files and not the folders of this machine."""
+    shown = {name: value for name, value in settings.items() if name not in SHOWN_APART}
+    if shown.get("chat_template"):
+        shown["chat_template"] = PurePath(shown["chat_template"]).name
+    if shown.get("launch", {}).get("config"):
+        shown["launch"] = {**shown["launch"], "config": PurePath(shown["launch"]["config"]).name}
+    return shown
+
+
 class ValidationRecord(Record):
     """The part of ``training.json`` on rows that were not trained on.
 
@@ -259,7 +269,7 @@ def validation_rows(validation: ValidationRecord | None) -> str:
 
 def training_section(record: TrainingRecord) -> str:
     """How the training went, and its settings."""
-    shown = {key: value for key, value in record.settings.items() if key not in SHOWN_APART}
+    shown = shown_settings(record.settings)
     taken = f"packs of {record.method[1]}, {record.packs} in all" if record.packs else record.method[1]
     # Records from before there was a choice do not name the attention.
     computed = ", ".join(filter(None, [record.precision, record.attention]))

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 from transformers import TrainerCallback
 
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.monitoring import DriftLimits
 from agentmill.trainers.command import say
 from agentmill.trainers.run_dir import WorkFolder
@@ -97,6 +99,23 @@ class Progress(TrainerCallback):
         say(f"validation at step {last['step']}: loss {last['loss']:.4f}{accuracy}{compared}")
 
 
+class EndWithoutNumbers(TrainerCallback):
+    """Ends a training whose loss or gradients are infinite or no numbers, before such a model has a checkpoint."""
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Look at a point of the loss curve, the same in every process. Raises ``UserError``."""
+        logs = kwargs["logs"]
+        for name, called in (("loss", "loss"), ("grad_norm", "norm of the gradients")):
+            found = logs.get(name) if "loss" in logs else None
+            if found is not None and not math.isfinite(found):
+                raise UserError(
+                    f"step {state.global_step} of {state.max_steps}: the {called} is {found}: the model has diverged,"
+                    " and is not written\ntrain into another output, or anew, with a lower learning_rate or"
+                    " max_grad_norm, or a longer warmup",
+                    ErrorCode.TRAINING_DIVERGED,
+                )
+
+
 class OverOptimisationWarning(TrainerCallback):
     """Prints the first warning about the loss curve, as soon as there is reason for it."""
 
@@ -130,13 +149,14 @@ class LogLastSteps(TrainerCallback):
 class StopOnDrift(TrainerCallback):
     """Ends a training at the first limit that is reached, and says so; ``reason`` is why, once it has."""
 
-    def __init__(self, limits: DriftLimits) -> None:
+    def __init__(self, limits: DriftLimits, log_steps: int) -> None:
         self._limits = limits
+        self._log_steps = log_steps
         self.reason: str | None = None
 
     def reason_to_stop(self, log_history: Sequence[dict[str, Any]]) -> str | None:
         """Why a training ends after these points, if it does."""
-        return limit_reached(loss_points(log_history), self._limits)
+        return limit_reached(whole_points(loss_points(log_history), self._log_steps), self._limits)
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Look at the last points, which are the same in every process."""
@@ -266,6 +286,29 @@ def over_optimisation_warning(points: Sequence[dict[str, Any]]) -> str | None:
         f"at step {last[-1]['step']} the chosen side is {-change:.2f} nats per token less likely than under the"
         " reference; train fewer steps, with a lower learning_rate or a higher beta, or (DPO) with the loss sft added"
     )
+
+
+def whole_points(points: Sequence[dict[str, Any]], log_steps: int) -> list[dict[str, Any]]:
+    """Points of ``log_steps`` steps each: those in between, as before a checkpoint, are merged, weighed by their steps.
+
+    So it does not matter for a limit how often a training is saved.
+    """
+    whole: list[dict[str, Any]] = []
+    parts: list[tuple[int, dict[str, Any]]] = []
+    before = 0
+    for point in points:
+        parts.append((point["step"] - before, point))
+        before = point["step"]
+        if before % log_steps:
+            continue
+        merged: dict[str, Any] = {"step": before}
+        for name in WATCHED:
+            known = [(steps, part[name]) for steps, part in parts if part.get(name) is not None]
+            if known:
+                merged[name] = sum(steps * value for steps, value in known) / sum(steps for steps, _ in known)
+        whole.append(merged)
+        parts = []
+    return whole
 
 
 def limit_reached(points: Sequence[dict[str, Any]], limits: DriftLimits) -> str | None:

@@ -10,6 +10,8 @@ from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.monitoring import ValidationConfig
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.command import TrainSettings, say
@@ -17,6 +19,7 @@ from agentmill.trainers.data import TrainingRows
 from agentmill.trainers.loggers import logger_callbacks
 from agentmill.trainers.model_card import ValidationRecord
 from agentmill.trainers.monitors import (
+    EndWithoutNumbers,
     LogLastSteps,
     MarkCheckpoints,
     OverOptimisationWarning,
@@ -40,6 +43,7 @@ def observers(settings: TrainSettings, setup: TrainingSetup, arguments: Training
     decisive = validation is not None and (validation.keep == "best" or validation.patience is not None)
     return [
         LogLastSteps(at_validations=decisive),
+        EndWithoutNumbers(),
         Progress(),
         OverOptimisationWarning(),
         MarkCheckpoints(setup.work),
@@ -55,7 +59,7 @@ def early_stops(settings: TrainSettings) -> list[EarlyStop]:
     """What may end the training before its last step."""
     guards: list[EarlyStop] = []
     if (limits := getattr(settings, "stop_when", None)) is not None:
-        guards.append(StopOnDrift(limits))
+        guards.append(StopOnDrift(limits, settings.log_steps))
     if (validation := settings.validates) is not None and validation.patience is not None:
         guards.append(StopWithoutImprovement(validation.patience, validation.min_delta))
     return guards
@@ -73,6 +77,24 @@ def end_where_it_ended(trainer: BaseTrainer, guards: Sequence[EarlyStop], checkp
             trainer.end_after(state.global_step)
             return True
     return False
+
+
+def why_ended(trainer: BaseTrainer, guards: Sequence[EarlyStop], steps: int) -> str | None:
+    """Which limit ended the training before the last of its ``steps``; a limit that the last step reaches ends nothing.
+
+    Raises ``UserError`` where none did: then the model is not the one that was asked for.
+    """
+    made = trainer.state.global_step
+    if made >= steps:
+        return None
+    for guard in guards:
+        if guard.reason is not None:
+            return guard.reason
+    raise UserError(
+        f"the training was ended at step {made} of {steps}, and by none of its settings; no model is written\n"
+        "run the same command again: it goes on from the last checkpoint",
+        ErrorCode.TRAINING_UNFINISHED,
+    )
 
 
 def sampling(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows) -> list[SampleGenerations]:

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from agentmill.trainers.command import exit_code_of, prepare_environment
 
@@ -21,7 +21,9 @@ from transformers.utils.import_utils import is_flash_attn_2_available, is_flash_
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
+from agentmill.schemas.launch import check_sharding
 from agentmill.schemas.training import BITSANDBYTES_OPTIMIZERS, TrainConfig
+from agentmill.trainers.launch import sharing_of_model
 from agentmill.trainers.trl_config import check_trl_fields
 
 FLASH: Mapping[str, tuple[Callable[[], bool], str]] = {
@@ -71,7 +73,7 @@ def check_requirements(trainer: str, settings: TrainConfig) -> None:
             f"attention: {settings.attention} computes in bf16, which this GPU does not have; take sdpa",
             ErrorCode.KEY_NOT_FOR_THIS,
         )
-    _check_sharded(settings)
+    check_sharding(sharing_of_model(), settings)
 
 
 def _for_gpus(settings: TrainConfig) -> Iterator[tuple[str, str]]:
@@ -86,20 +88,15 @@ def _for_gpus(settings: TrainConfig) -> Iterator[tuple[str, str]]:
         yield f"optimizer: {settings.optimizer}", f"take {settings.optimizer.removeprefix('paged_')}"
 
 
-def _check_sharded(settings: TrainConfig) -> None:
-    """Raises ``UserError`` for what is lost where processes share a model (FSDP)."""
-    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() != "true":
-        return
-    if settings.weights == "bf16":
+def check_whole_weights(base: Path, settings: TrainConfig) -> None:
+    """Raises ``UserError`` for a model of quantized weights that a training would have to write as whole ones."""
+    file = base / "config.json"
+    found = msgspec.json.decode(file.read_bytes()).get("quantization_config") if file.is_file() else None
+    if found and not (settings.lora and not settings.lora.merge):
         raise UserError(
-            "weights: bf16 has no effect under FSDP, where accelerate keeps trained weights in fp32; leave it out, or"
-            " use more processes",
-            ErrorCode.KEY_NOT_FOR_THIS,
-        )
-    if settings.lora and settings.lora.quantize:
-        raise UserError(
-            "lora.quantize does not go with FSDP here, which shards weights of one type; leave one of them out, or let"
-            " each process hold the model (distributed_type: MULTI_GPU)",
+            f"the weights of {base} are quantized ({found.get('quant_method', 'method unknown')}), and no whole model"
+            " can be made of them\nset lora.merge: false, which writes an adapter, or start from the model that was"
+            " quantized (lora.quantize loads it in 4 bits)",
             ErrorCode.KEY_NOT_FOR_THIS,
         )
 

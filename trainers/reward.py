@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from agentmill.trainers.command import RewardSettings, exit_process, say
 from agentmill.trainers.launch import check_command_line, run_trainer
@@ -148,16 +148,12 @@ class PairRewardTrainer(ScoreTrainer):
     """Trains on batches of ``ComparisonCollator``.
 
     The loss is TRL's: the negative log-likelihood that the chosen one wins under the model of Bradley and Terry
-    (arXiv:2203.02155, equation 1). It is a mean over pairs; with ``weighted`` TRL computes it for each pair alone, and
-    it is scaled by the weight, while the model runs once. The loss curve is TRL's too: the share of the pairs in which
-    the chosen one scores higher (``accuracy``), by how much (``margin``), and the rewards.
+    (arXiv:2203.02155, equation 1). It is a mean over pairs; where some have weights TRL computes it for each pair
+    alone, and it is scaled by the weight, while the model runs once. The loss curve has the share of the pairs in which
+    the chosen one scores higher (``accuracy``), by how much (``margin``), and TRL's rewards.
     """
 
     counted: ClassVar[tuple[str, ...]] = ("pairs", "right", "ahead")
-
-    def __init__(self, *args: Any, weighted: bool, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._weighted = weighted
 
     def compute_loss(
         self,
@@ -176,13 +172,18 @@ class PairRewardTrainer(ScoreTrainer):
         right = (chosen > rejected).sum().item()
         self.count_scored(batch, pairs=len(chosen), right=right, ahead=(chosen - rejected).sum().item())
         trl_loss = super().compute_loss
-        if not self._weighted:
+        if not self.weighted:
             loss: torch.Tensor = trl_loss(RecordedOutputs([SimpleNamespace(logits=scores)]), batch)
             return loss
-        return weighted_pair_loss(trl_loss, lambda sides: SimpleNamespace(logits=scores[sides]), batch, weights)
+        loss = weighted_pair_loss(trl_loss, lambda sides: SimpleNamespace(logits=scores[sides]), batch, weights)
+        # TRL has noted the extremes of each pair alone.
+        noted = self._metrics["train" if cast(torch.nn.Module, self.model).training else "eval"]
+        for name, extreme in (("min_reward", min), ("max_reward", max)):
+            noted[name][-len(weights) :] = [extreme(noted[name][-len(weights) :])]
+        return loss
 
     def measured(self, sums: dict[str, float]) -> dict[str, Any]:
-        """Of the pairs of a validation; in the loss curve TRL's own values, with the rewards, go before these."""
+        """Of all pairs; the loss curve has TRL's rewards besides."""
         return {"accuracy": sums["right"] / sums["pairs"], "margin": sums["ahead"] / sums["pairs"]}
 
 

@@ -32,7 +32,7 @@ from agentmill.trainers.command import TrainSettings, is_first_process, prepare_
 from agentmill.trainers.hub_models import remove_revisions
 from agentmill.trainers.launch import sharding
 from agentmill.trainers.model_io import load_errors, load_tokenizer
-from agentmill.trainers.requirements import check_requirements
+from agentmill.trainers.requirements import check_requirements, check_whole_weights, precision_of
 from agentmill.trainers.token_shards import is_token_folder
 from agentmill.trainers.validation import ValidationSource, choose_validation, open_validation_table
 
@@ -105,6 +105,8 @@ def set_up_training(
         # The order of the rows depends on how many rows make a batch over all processes.
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "sharding": sharding(),
+        # A checkpoint of one machine would go on in the arithmetic of another.
+        "precision": precision_of(settings),
     }
     work = WorkFolder(Path(settings.output).expanduser().absolute(), identity)
     # Before the tokenizer is loaded, so that a repeated command ends at once.
@@ -113,6 +115,7 @@ def set_up_training(
         return None
     if settings.resume:
         work.check()
+    check_whole_weights(base, settings)
     with load_errors(base):
         # A configuration need not say how long the context of its model is.
         max_length = min(settings.max_length, context_length(base) or settings.max_length)
@@ -181,7 +184,10 @@ class WorkFolder:
             raise UserError(
                 f"{self.output} exists and is no model of ours; choose another `output`", ErrorCode.OUTPUT_NOT_OURS
             )
-        self._compare(msgspec.json.decode(record.read_bytes())["identity"], self.output)
+        # What a finished model was computed in matters no more on a machine that computes otherwise.
+        found = msgspec.json.decode(record.read_bytes())["identity"]
+        found.pop("precision", None)
+        self._compare(found, self.output)
         if is_first_process():
             self._clear()
         return True
@@ -246,8 +252,9 @@ class WorkFolder:
         remove_revisions(self.output)
 
     def _compare(self, found: JsonObject, where: Path) -> None:
-        # Trainings from before it was recorded have no `sharding`, and stay the same training.
-        wanted = {name: value for name, value in self.identity.items() if name != "sharding" or name in found}
+        # Trainings from before they were recorded lack these, and stay the same training.
+        later = {"sharding", "precision"} - found.keys()
+        wanted = {name: value for name, value in self.identity.items() if name not in later}
         changed = differences(found, wanted)
         if changed:
             listed = "; ".join(changed[:4]) + ("; …" if len(changed) > 4 else "")

@@ -24,9 +24,11 @@ from datasets import Dataset, concatenate_datasets
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
+from agentmill.schemas.machine import OPEN_FILES, allow_open_files
 from agentmill.schemas.records.manifest import disk_errors, write_atomically
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Table, remove
+from agentmill.trainers.launch import end_with
 
 E = TypeVar("E", bound="Example")
 C = TypeVar("C", bound=msgspec.Struct)
@@ -124,7 +126,10 @@ class TokenShards(Generic[E, C]):
 
     def open(self) -> Dataset:
         """The examples in the order of their rows, memory-mapped."""
-        parts = [_mapped(self._file(number)) for number in range(len(self.table.shards()))]
+        files = len(self.table.shards())
+        # A map holds its file open, and those of the rows to validate on are opened, too.
+        allow_open_files(OPEN_FILES + 2 * files)
+        parts = [_mapped(self._file(number)) for number in range(files)]
         return concatenate_datasets([part for part in parts if len(part)])
 
     def _begin(self, rank: int) -> None:
@@ -151,7 +156,8 @@ class TokenShards(Generic[E, C]):
                 self._make_file(number, path)
             return
         # Not forked: the threads of torch and tokenizers do not survive that.
-        with ProcessPoolExecutor(min(processes, len(files)), get_context("spawn")) as pool:
+        workers = min(processes, len(files))
+        with ProcessPoolExecutor(workers, get_context("spawn"), end_with, (os.getpid(),)) as pool:
             made = [pool.submit(self._make_file, number, path) for number, path in files]
             try:
                 for each in as_completed(made):

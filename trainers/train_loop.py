@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from transformers import PrinterCallback, TrainingArguments
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.utils import logging
 
 from agentmill.schemas.models import adapter_base
@@ -49,6 +50,7 @@ from agentmill.trainers.observers import (
     sampling,
     set_validation,
     validation_record,
+    why_ended,
 )
 from agentmill.trainers.peak_memory import peak_bytes
 from agentmill.trainers.reference_scores import ReferenceScores, needs_no_copy, open_scores
@@ -66,6 +68,8 @@ FIXED: Mapping[str, Any] = {
     "max_length": None,
     # The rows are in order already; an order of transformers' would know nothing of lengths.
     "train_sampling_strategy": "sequential",
+    # It would show a loss that is no number as 0.
+    "logging_nan_inf_filter": False,
     # Progress is printed by a callback of ours, in lines that also suit a log.
     "disable_tqdm": True,
 }
@@ -147,13 +151,11 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     for callback in [*guards, *sampling(settings, setup, rows)]:
         trainer.add_callback(callback)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    stopped = why_ended(trainer, guards, steps)
     trainer.save_model(str(setup.work.raw))
 
     if arguments.process_index == 0:
         write_model(setup, settings, method.task)
-        # A limit that the last step reaches ends nothing.
-        reasons = [guard.reason for guard in guards if guard.reason is not None]
-        stopped = reasons[0] if reasons and trainer.state.global_step < steps else None
         estimate = first_step.compared() if stopped is None else {}
         facts = {"precision": precision, "stopped": stopped, "estimate": estimate, **parameters}
         publish(settings, setup, rows, method, trainer, facts)
@@ -247,6 +249,9 @@ def make_trainer(
     model, reference = models
     order = scores.order.tolist() if scores is not None else example_order(settings, method, arguments)
     validation = method.validation
+    of_reference: dict[str, Any] = {"ref_model": reference} if reference is not None else {}
+    if scores is not None:
+        of_reference |= {"scores": scores, "kept": method.reference is None}
     trainer = method.trainer(
         model=model,
         args=arguments,
@@ -258,8 +263,7 @@ def make_trainer(
         # TRL makes a new adapter of it; one that is trained on is there already.
         peft_config=lora_config(settings.lora, method.task, is_tied(model)) if setup.adapter is None else None,
         callbacks=observers(settings, setup, arguments),
-        **({"ref_model": reference} if reference is not None else {}),
-        **({"scores": scores, "kept": method.reference is None} if scores is not None else {}),
+        **of_reference,
         **method.trainer_arguments,
     )
     trainer.order, group = order, settings.batch_size * data_processes(arguments)
@@ -363,6 +367,8 @@ def rows_per_step(settings: TrainSettings, processes: int) -> int:
 def write_model(setup: TrainingSetup, settings: TrainSettings, task: Task) -> None:
     """Make ``work.model`` from ``work.raw``: the adapter, or all weights in ``save_dtype``."""
     raw, folder = setup.work.raw, setup.work.model
+    # ZeRO stage 3 would read the files together with the other processes, which wait for this one.
+    unset_hf_deepspeed_config()
     if settings.lora is None:
         # From the files: in a process of FSDP the trained model is there in part only.
         model = load_weights(raw, task, torch.float32, settings.trust_remote_code)

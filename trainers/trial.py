@@ -18,7 +18,7 @@ from transformers.trainer_pt_utils import LayerWiseDummyOptimizer
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.memory import machine_bytes
+from agentmill.schemas.machine import machine_bytes
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.command import say
 from agentmill.trainers.peak_memory import PeakMemory, peak_bytes, synchronize

@@ -92,13 +92,14 @@ def split_rows(table: Table, split: str) -> tuple[HeldOut, int]:
     """The rows of a split, and how many of their tasks have rows of other splits too."""
     inside: set[str] = set()
     others: set[str] = set()
-    splits: Counter[str] = Counter()
+    splits: Counter[str | None] = Counter()
     for group, found, knows in groups_of(table):
-        splits[str(found)] += 1
+        splits[found] += 1
         if knows or found == split:
             (inside if found == split else others).add(group)
     if not splits[split] or len(splits) == 1:
-        listed = ", ".join(f"{name}: {number}" for name, number in sorted(splits.items()))
+        named = sorted((name or "without a split", number) for name, number in splits.items())
+        listed = ", ".join(f"{name}: {number}" for name, number in named)
         raise UserError(
             f"validation.split: expected a split with some of the rows of {table.folder}, got {split!r}; rows by"
             f" split: {listed}. Name another, or set aside a share of the rows (validation.share)",

@@ -147,7 +147,7 @@ class Training(TaskStep, TrainConfig):
     def check_launch(self) -> None:
         """Raises ``UserError`` for an accelerate configuration that cannot be used for this training."""
         if self.launch.config is not None:
-            check_configuration(self.launch.config, self.trainer, self.precision, self.needs_whole_sequences)
+            check_configuration(self.launch.config, self.trainer, self)
 
     def check_processes(self) -> None:
         """Raises ``UserError`` where this machine lacks GPUs or a package for the processes that are asked for."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import resource
 import threading
 import time
 from collections import deque
@@ -21,6 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from agentmill.schemas.machine import allow_open_files
 from agentmill.schemas.records.rows import Message
 from agentmill.synthesis.environments.environment import EnvError, Environment
 from agentmill.synthesis.policies.policy import Conversation, Policy, Turn
@@ -110,8 +109,6 @@ Listen = Callable[[Environment], Environment]
 
 THREADS = 256
 """Episodes in environments that block, in flight per process. A thread that waits takes 46 KB, and three open files."""
-
-OPEN_FILES = 4096
 
 CALL_TIMEOUT_S = 300.0
 """A call that takes longer is given up."""
@@ -230,6 +227,7 @@ async def run_blocking(work: Callable[[Listen], Coroutine[Any, Any, T]], patienc
 
     Raises what it raises, and ``EnvTimeout`` if a call does not come back for more than ``patience_s``.
     """
+    # The loops of all threads and their connections exceed the usual limit.
     allow_open_files()
     call = BlockingCall(work)
     future = POOL.submit(call.run)
@@ -330,15 +328,6 @@ class ReportingEnvironment:
             return found(*given, **named)
 
         return called
-
-
-@functools.cache
-def allow_open_files() -> None:
-    """Raise the limit that many systems set to 1,024, which the loops of all threads and their connections exceed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _do(work: Callable[[], T], future: Future[T]) -> None:

@@ -24,7 +24,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.memory import machine_bytes
+from agentmill.schemas.machine import machine_bytes
 from agentmill.synthesis.sandbox.backend import watch
 from agentmill.synthesis.sandbox.limits import MIB, Limits, SandboxFull
 

@@ -18,7 +18,7 @@ from agentmill.schemas.launch import (
     shipped_configurations,
     visible_gpus,
 )
-from agentmill.schemas.training import SftConfig
+from agentmill.schemas.training import DpoConfig, SftConfig
 from tests.errors import user_error
 
 SHIPPED = ["ddp", "ddp_cpu", "fsdp2", "fsdp2_cp", "fsdp2_offload", "fsdp_cpu", "zero2", "zero3"]
@@ -87,7 +87,8 @@ def test_a_file_may_say_how_many(content: dict[str, Any], gpus: int, expected: i
     config = written(tmp_path, **content)
     assert processes({"config": config}, gpus) == (config, expected)
     if "num_processes" in content:
-        assert processes({"config": config, "processes": 1}, gpus) == (config, 1)
+        fewest = content.get("num_machines", 1)
+        assert processes({"config": config, "processes": fewest}, gpus) == (config, fewest)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +138,13 @@ WHOLE = {"fsdp_version": 2, "fsdp_state_dict_type": "FULL_STATE_DICT"}
         ),
         ("rule-broken", FSDP, ["fsdp_config is missing"]),
         ("rule-broken", {**FSDP, "fsdp_config": {"fsdp_version": 2}}, ["SHARDED_STATE_DICT", "FULL_STATE_DICT"]),
+        # Accelerate reads short names as well.
+        ("rule-broken", {**FSDP, "fsdp_config": {"version": 2}}, ["SHARDED_STATE_DICT", "FULL_STATE_DICT"]),
+        (
+            "rule-broken",
+            {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 3}},
+            ["zero3_save_16bit_model", "a whole model is saved"],
+        ),
         (
             "rule-broken",
             {"parallelism_config": {"parallelism_config_cp_size": 2}},
@@ -164,11 +172,11 @@ def test_context_parallelism_needs_processes_that_divide() -> None:
 
 
 def test_context_parallelism_is_for_sft_without_packing() -> None:
-    check_configuration("fsdp2_cp", "sft", "auto", whole_sequences=False)
-    check_configuration("fsdp2", "dpo", "auto", whole_sequences=False)
-    for trainer, packing in (("sft", True), ("dpo", False)):
+    check_configuration("fsdp2_cp", "sft", SftConfig())
+    check_configuration("fsdp2", "dpo", DpoConfig())
+    for trainer, settings in (("sft", SftConfig(packing=True)), ("dpo", DpoConfig())):
         with user_error("rule-broken", "fsdp2_cp", "without packing, share_prefixes and validation only"):
-            check_configuration("fsdp2_cp", trainer, "auto", packing)
+            check_configuration("fsdp2_cp", trainer, settings)
     assert not SftConfig().needs_whole_sequences
     for given in ({"packing": True}, {"share_prefixes": True}, {"validation": {"share": 0.1}}):
         assert SftConfig.model_validate(given).needs_whole_sequences
@@ -187,11 +195,42 @@ def test_context_parallelism_is_for_sft_without_packing() -> None:
 )
 def test_precision_is_that_of_the_training(mixed: str | bool, precision: str, accepted: bool, tmp_path: Path) -> None:
     config = written(tmp_path, mixed_precision=mixed)
+    settings = SftConfig.model_validate({"precision": precision})
     if accepted:
-        check_configuration(config, "sft", precision, whole_sequences=False)
+        check_configuration(config, "sft", settings)
     else:
         with user_error("rule-broken", f"mixed_precision '{mixed}'", f"precision: {precision}"):
-            check_configuration(config, "sft", precision, whole_sequences=False)
+            check_configuration(config, "sft", settings)
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "words"),
+    [
+        ("fsdp2", {"weights": "bf16"}, "no effect under FSDP"),
+        ("zero2", {"weights": "bf16"}, "no effect under DeepSpeed"),
+        ("fsdp2", {"lora": {"rank": 4, "quantize": "4bit"}}, "does not go with FSDP"),
+        ("zero3", {"lora": {"rank": 4, "quantize": "4bit"}}, "does not go with ZeRO stage 3"),
+        ("zero3", {"packing": True}, "a part of it only"),
+        ("zero3", {"share_prefixes": True}, "a part of it only"),
+        ("fsdp2", {"packing": True}, None),
+        ("zero2", {"packing": True}, None),
+        ("ddp", {"weights": "bf16"}, None),
+    ],
+)
+def test_what_does_not_go_with_a_shared_model(config: str, given: dict[str, Any], words: str | None) -> None:
+    settings = SftConfig.model_validate(given)
+    if words is None:
+        check_configuration(config, "sft", settings)
+    else:
+        with user_error("key-not-for-this", words):
+            check_configuration(config, "sft", settings)
+
+
+def test_processes_are_divided_among_machines(tmp_path: Path) -> None:
+    config = written(tmp_path, num_machines=2)
+    assert processes({"config": config, "processes": 4}, 4) == (config, 4)
+    with user_error("rule-broken", "3 process(es)", "num_machines 2"):
+        processes({"config": config, "processes": 3}, 4)
 
 
 def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:

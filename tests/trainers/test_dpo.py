@@ -168,6 +168,7 @@ def test_mistakes_are_told_at_once(
     assert "Did you mean 'sigmoid'?" in refused(capsys, dpo_config, "loss_type=[sigmoidd]")
     assert "loss_weights has 2 weights for 1 losses" in refused(capsys, dpo_config, "loss_weights=[1, 2]")
     assert "needs label_smoothing" in refused(capsys, dpo_config, "loss_type=[exo_pair]")
+    assert "has no effect on the losses sigmoid" in refused(capsys, dpo_config, "label_smoothing=0.1")
     weighted = write_table(tmp_path / "weighted", [pair(weight=2.0)], PreferenceRow)
     assert "sorts the pairs of a batch" in refused(capsys, dpo_config, f"rows={weighted}", "loss_type=[aot]")
 

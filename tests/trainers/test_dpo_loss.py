@@ -142,3 +142,16 @@ def test_a_point_of_the_curve_says_how_far_both_sides_went(tmp_path: Path, model
     assert logs["chosen_reward"] == pytest.approx(logs["rewards/chosen"], rel=1e-4)
     assert logs["rejected_logp"] == pytest.approx(logs["logps/rejected"], rel=1e-4)
     assert logs["loss_tokens"] == tokens + sum(each.rejected.loss_tokens for each in pairs)
+
+
+def test_weights_of_rows_to_validate_on_do_not_change_the_training(tmp_path: Path, model: Path) -> None:
+    trainer, _, _ = made(tmp_path, model, ROWS, loss_type=["sft"])
+    batch = batch_of(trainer, range(3))
+    loss = trainer.compute_loss(trainer.model, batch).item()
+    # The likelihood is a mean over tokens, with weights one over pairs.
+    trainer._weighted = (True, True)
+    assert trainer.compute_loss(trainer.model, batch).item() != pytest.approx(loss, abs=1e-4)
+    trainer._weighted = (False, True)
+    assert trainer.compute_loss(trainer.model, batch).item() == loss
+    trainer.validating = True
+    assert trainer.compute_loss(trainer.model, batch).item() != pytest.approx(loss, abs=1e-4)

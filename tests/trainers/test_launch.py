@@ -320,3 +320,27 @@ def test_a_command_is_refused_while_another_trains(
         assert main(["--config", str(config)]) == 2
     assert f"process {os.getpid()} trains {tmp_path / 'tuned'} now" in capsys.readouterr().err
     assert not (tmp_path / ".tuned.work").exists()
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        ({"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}, "SHARDED_STATE_DICT"),
+        ({"ACCELERATE_USE_FSDP": "true", "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT"}, "SHARDED_STATE_DICT"),
+        ({"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}, "zero3_save_16bit_model"),
+        ({"ACCELERATE_USE_FSDP": "true"}, None),
+        ({"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"}, None),
+        ({"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2"}, None),
+    ],
+)
+def test_a_launcher_that_would_save_parts_of_the_model_is_refused(
+    environment: dict[str, str], named: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one of others: what decides is the environment that accelerate leaves to the processes."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    if named is None:
+        check_environment("fp32", divides_sequences=True)
+    else:
+        with user_error("rule-broken", named, "a whole model is saved"):
+            check_environment("fp32", divides_sequences=True)

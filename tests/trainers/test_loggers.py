@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from agentmill.trainers.command import SftSettings
 from agentmill.trainers.dpo import main as dpo_main
 from agentmill.trainers.kto import main as kto_main
 from agentmill.trainers.loggers import RunCurves
+from agentmill.trainers.model_card import shown_settings
 from agentmill.trainers.reward import main as reward_main
 from agentmill.trainers.run_dir import TrainingSetup, WorkFolder
 from agentmill.trainers.sft import main
@@ -104,13 +106,16 @@ class FakeTracker(ModuleType):
 
 
 def test_runs_get_the_points_of_both_curves_and_no_path(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trackers = {name: FakeTracker(name) for name in ("wandb", "trackio")}
     for name, tracker in trackers.items():
         monkeypatch.setitem(sys.modules, name, tracker)
     table = f"validation_rows={tmp_path / 'rows'}"
+    template = tmp_path / "turns.jinja"
+    shutil.copy(model / "chat_template.jinja", template)
     given = ["max_steps=2", "report_to=[wandb, trackio, wandb]", "recipe=eto", table, "validation={every: 2}"]
+    given += [f"chat_template={template}"]
     assert main(["--config", str(config), *given]) == 0
     record = json.loads((tmp_path / "tuned" / "training.json").read_bytes())
     for name, tracker in trackers.items():
@@ -124,8 +129,17 @@ def test_runs_get_the_points_of_both_curves_and_no_path(
         assert (tracker.options["project"], tracker.options["name"], tracker.finished) == ("eto", "tuned", 1)
         assert tracker.options["config"]["learning_rate"] == 2e-3
         assert tracker.options["config"]["rows_digest"] == record["rows_digest"]
+        assert tracker.options["config"]["chat_template"] == "turns.jinja"
         assert str(tmp_path) not in str(tracker.options)
         assert ("id" in tracker.options) == (name == "wandb")
+    assert str(template) not in (tmp_path / "tuned" / "README.md").read_text()
+
+
+def test_settings_are_shown_without_folders() -> None:
+    launch = {"processes": 2, "config": "/home/ada/cluster.yaml"}
+    found = shown_settings({"chat_template": "training", "rows": "/home/ada/rows", "launch": launch, "seed": 0})
+    assert found == {"chat_template": "training", "launch": {"processes": 2, "config": "cluster.yaml"}, "seed": 0}
+    assert launch["config"] == "/home/ada/cluster.yaml"
 
 
 def test_a_tracker_that_does_not_start_is_a_mistake_to_correct(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

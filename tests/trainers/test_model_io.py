@@ -6,18 +6,22 @@ import builtins
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
+from transformers.integrations import deepspeed
 
 from agentmill.schemas.lora import LoraConfig
 from agentmill.schemas.training import TrainConfig
+from agentmill.trainers import train_loop
 from agentmill.trainers.command import SftSettings
 from agentmill.trainers.merge import main as merge_main
 from agentmill.trainers.model_io import kept_dtype, load_model, load_tokenizer, load_weights, save_whole
+from agentmill.trainers.run_dir import WorkFolder
 from agentmill.trainers.sft import main as sft_main
 from tests.errors import codes, shows, user_error
 from tests.model import tiny_adapter
@@ -214,3 +218,26 @@ def test_an_adapter_has_no_type_to_be_asked_for() -> None:
     assert SftSettings(**given, lora=LoraConfig(merge=True)).save_dtype == "fp32"
     with pytest.raises(ValidationError, match="save_dtype is of whole models"):
         SftSettings(**given, lora=LoraConfig(merge=False))
+
+
+def test_zero_stage_3_is_over_when_the_model_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Otherwise the process that writes would read the weights together with those that wait for it."""
+
+    class ZeroStage3:
+        def is_zero3(self) -> bool:
+            return True
+
+    zero3: Any = ZeroStage3()
+    deepspeed.set_hf_deepspeed_config(zero3)
+    monkeypatch.setattr(deepspeed, "is_deepspeed_available", lambda: True)
+    seen: list[bool] = []
+
+    def load(*_: Any) -> None:
+        seen.append(deepspeed.is_deepspeed_zero3_enabled())
+
+    monkeypatch.setattr(train_loop, "load_weights", load)
+    monkeypatch.setattr(train_loop, "save_whole", load)
+    setup: Any = SimpleNamespace(work=WorkFolder(tmp_path / "tuned", {}), tokenizer=None, base=tmp_path)
+    assert deepspeed.is_deepspeed_zero3_enabled()
+    train_loop.write_model(setup, SftSettings(rows="r", model="m", output="o"), "CAUSAL_LM")
+    assert seen == [False, False]

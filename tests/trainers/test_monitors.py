@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +13,7 @@ from agentmill.schemas.config import validate
 from agentmill.schemas.monitoring import DriftLimits
 from agentmill.schemas.training import DpoConfig, KtoConfig
 from agentmill.trainers import monitors
-from agentmill.trainers.monitors import StopOnDrift, limit_reached, with_eta
+from agentmill.trainers.monitors import EndWithoutNumbers, StopOnDrift, limit_reached, whole_points, with_eta
 from tests.errors import user_error
 
 
@@ -60,6 +62,33 @@ def test_limits_are_of_means_over_the_last_points(limits: dict[str, float], reas
     assert limit_reached(points, DriftLimits.model_validate({"window": 3, **limits})) == reason
 
 
+def test_points_between_are_merged() -> None:
+    """So a limit is reached at the same step however often a training is saved."""
+    every = [{"step": step, "margin": float(step), "kl": None} for step in (10, 20, 30)]
+    assert whole_points(every, 10) == [{"step": step, "margin": float(step)} for step in (10, 20, 30)]
+    between = [
+        *({"step": 4, "margin": 5.0, "entropy": 1.0}, {"step": 10, "margin": 10.0, "entropy": None}),
+        *({"step": 15, "margin": 1.0}, {"step": 20, "margin": 3.0}, {"step": 25, "margin": 9.0}),
+    ]
+    assert whole_points(between, 10) == [
+        {"step": 10, "margin": pytest.approx(8.0), "entropy": 1.0},
+        {"step": 20, "margin": pytest.approx(2.0)},
+    ]
+    stop = StopOnDrift(DriftLimits(margin=4.0, window=2), log_steps=10)
+    between = [{"loss": 1.0, **point} for point in between]
+    assert stop.reason_to_stop(between) == "at step 20: margin is 5, above 4 (stop_when)"
+    assert stop.reason_to_stop(between[:3]) is None
+
+
+@pytest.mark.parametrize("point", [{"loss": math.nan}, {"loss": 0.5, "grad_norm": math.inf}])
+def test_a_loss_that_is_no_number_ends_the_training(point: dict[str, float]) -> None:
+    state = SimpleNamespace(global_step=3, max_steps=9)
+    EndWithoutNumbers().on_log(None, state, None, logs={"loss": 0.5, "grad_norm": None})
+    EndWithoutNumbers().on_log(None, state, None, logs={"eval_loss": math.nan})
+    with user_error("training-diverged", "step 3 of 9", "lower learning_rate"):
+        EndWithoutNumbers().on_log(None, state, None, logs=point)
+
+
 def test_limits_that_mean_nothing() -> None:
     with user_error("rule-broken", "sets no limit"):
         validate(KtoConfig, {"stop_when": {}}, "test")
@@ -71,6 +100,6 @@ def test_limits_that_mean_nothing() -> None:
 def test_points_of_a_validation_are_not_of_the_curve() -> None:
     points = [{"step": step, "loss": 1.0, "margin": 1.0} for step in range(1, 4)]
     curve = [each for point in points for each in (point, {"step": point["step"], "eval_loss": 1.0, "eval_margin": 9})]
-    two = StopOnDrift(DriftLimits.model_validate({"margin": 0.5, "window": 2}))
+    two = StopOnDrift(DriftLimits.model_validate({"margin": 0.5, "window": 2}), 1)
     assert two.reason_to_stop(curve[:2]) is None, "one point is no window of two"
     assert two.reason_to_stop(curve) == "at step 3: margin is 1, above 0.5 (stop_when)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from transformers import TrainingArguments
 from agentmill.schemas.monitoring import ValidationConfig
 from agentmill.trainers.command import KtoSettings, SftSettings
 from agentmill.trainers.monitors import StopOnDrift, StopWithoutImprovement
-from agentmill.trainers.observers import early_stops, set_validation
+from agentmill.trainers.observers import early_stops, set_validation, why_ended
+from tests.errors import user_error
 
 PLACES = {"rows": "r", "model": "m", "output": "o"}
 
@@ -41,3 +43,13 @@ def test_a_training_may_end_for_two_reasons() -> None:
     both = {"stop_when": {"kl": 1.0}, "validation": {"share": 0.1, "patience": 2}}
     found = early_stops(KtoSettings.model_validate({**PLACES, **both}))
     assert [type(each) for each in found] == [StopOnDrift, StopWithoutImprovement]
+
+
+def test_a_training_that_nothing_of_ours_ended_is_not_finished() -> None:
+    made: Any = SimpleNamespace(state=SimpleNamespace(global_step=3))
+    guard = StopWithoutImprovement(1, 0.0)
+    with user_error("training-unfinished", "step 3 of 9", "run the same command again"):
+        why_ended(made, [guard], 9)
+    guard.reason = "at step 3: …"
+    assert why_ended(made, [guard], 9) == "at step 3: …"
+    assert why_ended(made, [guard], 3) is None

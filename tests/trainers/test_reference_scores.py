@@ -90,7 +90,10 @@ def test_when_rows_are_scored_once() -> None:
     assert not scores_once(settings, adapter_off=True, rows=100)
     assert scores_once(DpoSettings.model_validate({**given, "epochs": 2}), True, 100)
     assert scores_once(DpoSettings.model_validate({**given, "max_steps": 26}), True, 100)
-    assert not scores_once(DpoSettings.model_validate({**given, "trl": {"sync_ref_model": True}}), False, 100)
+    changing = {**given, "trl": {"sync_ref_model": True}}
+    assert not scores_once(DpoSettings.model_validate({**changing, "save_steps": None}), False, 100)
+    with pytest.raises(ValueError, match="no checkpoint holds the reference"):
+        DpoSettings.model_validate(changing)
     assert scores_once(DpoSettings.model_validate({**given, "precompute_reference": True}), True, 100)
     assert not scores_once(DpoSettings.model_validate({**given, "precompute_reference": False}), False, 100)
     with pytest.raises(ValueError, match="if the reference changes during it"):
@@ -112,7 +115,7 @@ def test_every_loss_on_pairs_is_that_of_each_step(
     """The rows are scored in batches of other rows, so with other padding."""
     rows = [pair("a", 1, 2.0), pair("b", 2), pair("c", 0)]
     given = {"rows": "r", "model": "m", "output": "o", "max_steps": 1, "batch_size": 3, "label_smoothing": 0.1}
-    settings = DpoSettings(**given, lora=lora, trl=trl)  # type: ignore[arg-type]
+    settings = DpoSettings(**given, loss_type=["robust"], lora=lora, trl=trl)  # type: ignore[arg-type]
     start = started(tmp_path, model, rows)
     method = dpo_method(settings, loaded(start, settings, encode_pair)[0], None if lora else model, 0)
     trainer = trainer_of(settings, start, method)

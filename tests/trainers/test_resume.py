@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from agentmill.trainers.requirements import choose_precision
 from agentmill.trainers.run_dir import WorkFolder
 from agentmill.trainers.sft import main
 
@@ -113,6 +114,12 @@ def assert_goes_on_as_unbroken(config: Path, *options: str) -> None:
     assert [point["step"] for point in broken] == list(range(1, len(unbroken) + 1))
     for key in ("loss", "grad_norm", "learning_rate", "tokens", "accuracy"):
         assert [point[key] for point in broken] == pytest.approx([point[key] for point in unbroken], rel=1e-3)
+
+
+def test_what_a_training_computes_in_is_part_of_what_it_is(config: Path, tmp_path: Path) -> None:
+    kill_at_checkpoint(config, 4, "max_steps=6")
+    found = json.loads((tmp_path / ".tuned.work" / "identity.json").read_bytes())
+    assert found["precision"] == choose_precision("auto")
 
 
 def test_checkpoints_of_other_settings_or_another_model_are_refused(

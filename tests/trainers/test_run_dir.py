@@ -56,6 +56,21 @@ def test_checkpoints_of_another_training_are_not_touched(work: WorkFolder) -> No
     assert work.latest_checkpoint() is not None
 
 
+def test_a_checkpoint_does_not_go_on_in_another_arithmetic(work: WorkFolder) -> None:
+    begun = WorkFolder(work.output, {"seed": 0, "precision": "fp32"})
+    # Of a training from before it was recorded.
+    checkpoint(work, 4)
+    begun.check()
+    begun.prepare(resume=True)
+    other = WorkFolder(work.output, {"seed": 0, "precision": "bf16"})
+    with user_error("made-differently", "precision: fp32 -> bf16"):
+        other.check()
+    # A finished model is what it is.
+    work.output.mkdir()
+    (work.output / "training.json").write_text('{"identity": {"seed": 0, "precision": "fp32"}}')
+    assert other.finished()
+
+
 def test_a_training_that_never_came_to_a_checkpoint_is_in_nobodys_way(work: WorkFolder) -> None:
     other = WorkFolder(work.output, {"seed": 1})
     other.check()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import TrainerCallback
 
 from agentmill.schemas.config import read_yaml
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.tables import Table
+from agentmill.trainers import train_loop
 from agentmill.trainers.sft import main
+from tests.errors import shows
 from tests.trainers.tables import rows, tool_row, turns, write_table
 
 pytestmark = pytest.mark.slow
@@ -130,3 +134,40 @@ def test_long_rows_are_cut_or_dropped_and_counted(config: Path, tmp_path: Path) 
     dropped = json.loads((tmp_path / "dropped" / "training.json").read_bytes())
     assert dropped["counts"] == {"read": 8, "used": 7, "dropped": 1, "written": 7}
     assert dropped["reasons"] == {"too_long": 1}
+
+
+def test_a_training_that_diverges_leaves_no_model(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config", str(config), "learning_rate=1.0e+30", "warmup=0"]) == 2
+    assert shows(capsys.readouterr().err, "training-diverged", "is not written", "lower learning_rate")
+    assert not (tmp_path / "tuned").exists()
+
+
+def test_a_training_that_something_else_ends_leaves_no_model(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupt(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            control.should_training_stop = True
+
+    with_others = train_loop.observers
+    monkeypatch.setattr(train_loop, "observers", lambda *given: [*with_others(*given), Interrupt()])
+    assert main(["--config", str(config)]) == 2
+    assert shows(capsys.readouterr().err, "training-unfinished", "step 1 of 8")
+    assert not (tmp_path / "tuned").exists()
+
+
+def test_a_model_of_quantized_weights_is_refused_before_rows_are_read(
+    config: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quantized = tmp_path / "quantized"
+    shutil.copytree(model, quantized)
+    told = json.loads((quantized / "config.json").read_text())
+    told["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    (quantized / "config.json").write_text(json.dumps(told))
+    for given in ([], ["lora={rank: 4}"]):
+        assert main(["--config", str(config), f"model={quantized}", *given]) == 2
+        printed = capsys.readouterr().err
+        assert shows(printed, "key-not-for-this", "quantized (bitsandbytes)", "lora.merge: false")
+        assert "rows: read" not in printed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -170,6 +172,65 @@ def test_the_processes_of_a_training_share_the_work(table: Table, tmp_path: Path
         ["part-00000.parquet", "part-00002.parquet"],
         ["part-00001.parquet"],
     ]
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from agentmill.schemas.tables import Table
+from tests.trainers.test_token_shards import shards_of
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+shards = shards_of(Table.open(sys.argv[1]), Path(sys.argv[2]))
+shards.make()
+print(len(shards.open()))
+"""
+
+
+def test_a_table_of_more_files_than_may_be_open_by_default(tmp_path: Path) -> None:
+    shards = [[turns(1, str(number))] for number in range(100)]
+    table = write_table(tmp_path / "rows", shards, SftRow)
+    command = [sys.executable, "-c", LIMITED, str(table.folder), str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout == "100\n"
+
+
+@dataclass(frozen=True)
+class SlowMaker(NumberMaker):
+    """Makes no file before a test has an end."""
+
+    def make(self, path: Path, keep: Callable[[Sequence[Numbered]], None]) -> Counted:
+        counted = super().make(path, keep)
+        time.sleep(600)
+        return counted
+
+
+SLOW = """
+import os, sys
+from pathlib import Path
+from agentmill.schemas.tables import Table
+from agentmill.trainers import token_shards
+from tests.trainers.test_token_shards import Numbered, SlowMaker
+token_shards.PARALLEL = 1
+os.sched_getaffinity = lambda _: {0, 1}
+maker = SlowMaker(Numbered.types, Path(sys.argv[2]) / "notes", "")
+token_shards.TokenShards(Path(sys.argv[2]) / "tokens", Table.open(sys.argv[1]), maker, {}).make()
+"""
+
+
+def test_processes_that_make_tokens_die_with_their_training(table: Table, tmp_path: Path) -> None:
+    training = subprocess.Popen([sys.executable, "-c", SLOW, str(table.folder), str(tmp_path)])
+    try:
+        deadline = time.monotonic() + 100
+        while len(list((tmp_path / "notes").glob("*"))) < 2:
+            assert training.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        workers = psutil.Process(training.pid).children(recursive=True)
+        assert len(workers) >= 2
+    finally:
+        training.kill()
+        training.wait()
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not alive
 
 
 def test_a_process_does_not_wait_for_ever_for_the_first_one(

@@ -93,6 +93,10 @@ def test_a_split_of_the_table_is_taken_and_tasks_on_both_sides_are_counted(tmp_p
     assert [source.held_out.has(row) for row in records] == [False] * 6 + [True] * 4
     with user_error("no-records", "validation: 4", "train: 6", "'test'"):
         choose_validation(ValidationConfig(split="test"), 0, table, table)
+    # What YAML makes of `split: None` is a text.
+    unsplit = Table.open(write_table(tmp_path / "unsplit", [*records, *of_tasks(rows(2), 1)]))
+    with user_error("no-records", "without a split: 2", "'None'"):
+        choose_validation(ValidationConfig(split="None"), 0, unsplit, unsplit)
 
 
 def test_a_table_of_its_own_holds_the_same_record(tmp_path: Path) -> None:

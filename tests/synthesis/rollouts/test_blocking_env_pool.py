@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import threading
 import time
 
 import pytest
 
 from agentmill.synthesis.environments.environment import EnvError
-from agentmill.synthesis.rollouts import blocking_env as apart
 from agentmill.synthesis.rollouts.blocking_env import BlockingCall, Listen, Pool
 
 
@@ -87,24 +85,3 @@ def test_a_pool_is_bounded_and_replaces_what_hangs() -> None:
         time.sleep(0.01)
     busy = [pool.submit(lambda: threading.current_thread().ident) for _ in range(20)]
     assert len({future.result(10) for future in busy}) <= 2
-
-
-@pytest.mark.parametrize(
-    ("limits", "raised"),
-    [
-        ((1024, 1_048_576), [(4096, 1_048_576)]),
-        ((1024, 2048), [(2048, 2048)]),
-        ((1024, resource.RLIM_INFINITY), [(4096, resource.RLIM_INFINITY)]),
-        ((20_000, 20_000), []),
-        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), []),
-    ],
-)
-def test_enough_files_may_be_open(
-    limits: tuple[int, int], raised: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[tuple[int, int]] = []
-    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
-    monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: done.append(wanted))
-    apart.allow_open_files.cache_clear()
-    apart.allow_open_files()
-    assert done == raised

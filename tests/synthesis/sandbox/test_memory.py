@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentmill.schemas.memory import machine_bytes
+from agentmill.schemas.machine import machine_bytes
 from agentmill.schemas.records.trajectory import ApiAction
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.environments.interpreter.environment import InterpreterEnvironment

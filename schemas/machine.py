@@ -1,9 +1,11 @@
-"""How much memory there is."""
+"""What this machine has and allows: memory, and open files."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import resource
 from pathlib import Path
 
 
@@ -28,3 +30,15 @@ def _limit_in(file: Path) -> list[int]:
         text = file.read_text().strip()
         return [int(text)] if text.isdigit() else []
     return []
+
+
+OPEN_FILES = 4096
+
+
+@functools.cache
+def allow_open_files(wanted: int = OPEN_FILES) -> None:
+    """Raise the limit that many systems set to 1,024 to ``wanted``, or to as many as a process may allow itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < possible:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
