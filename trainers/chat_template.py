@@ -12,6 +12,7 @@ import jinja2
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.templates.piece_tokenizer import PieceTokenizer, puts_space
 from agentmill.schemas.templates.renderer import TemplateOf, render_template, template_renderer
 from agentmill.schemas.templates.rendering import ChatTemplate, Render, TemplateError
 from agentmill.schemas.templates.shielding import control_texts, spelled_ids
@@ -83,6 +84,16 @@ def control_tokens(tokenizer: Any) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=8)
+def piece_tokenizer(tokenizer: Any) -> PieceTokenizer | None:
+    """What tokenises the pieces of a text where the tokenizer puts a space before each text; others need none.
+
+    Raises ``UserError`` as ``PieceTokenizer``.
+    """
+    backend = tokenizer.backend_tokenizer
+    return PieceTokenizer(backend) if puts_space(backend) else None
+
+
+@lru_cache(maxsize=8)
 # The source is part of the key: a tokenizer's template can be set anew.
 def _chat_template(tokenizer: Any, source: str) -> ChatTemplate:
     stops = control_tokens(tokenizer)
@@ -133,6 +144,9 @@ def text_ids(text: str, tokenizer: Any) -> list[int] | None:
 @lru_cache(maxsize=256)
 def _text_ids(text: str, tokenizer: Any) -> list[int] | None:
     controls = {tokenizer.convert_tokens_to_ids(token) for token in control_tokens(tokenizer)}
+    pieces = piece_tokenizer(tokenizer)
+    if pieces is not None:
+        return spelled_ids(text, pieces.split, controls)
 
     def split(part: str) -> list[int]:
         ids: list[int] = tokenizer(part, add_special_tokens=False, split_special_tokens=True)["input_ids"]

@@ -32,7 +32,7 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.process import check_size
 from agentmill.schemas.training import TRAINING_TEMPLATE, TrainConfig, template_text
 from agentmill.trainers.bundled import bundled_model
-from agentmill.trainers.chat_template import training_template
+from agentmill.trainers.chat_template import piece_tokenizer, training_template
 from agentmill.trainers.hub_models import hub_folder
 
 PREFIX = "bundled:"
@@ -127,6 +127,8 @@ def load_tokenizer(base: Path, template: str | None = None, trusted: bool = Fals
             f"the tokenizer in {base} does not give the offsets of its tokens; convert it to tokenizer.json",
             ErrorCode.TOKENIZER_UNFIT,
         )
+    # Refuses one that cannot tokenise a conversation in pieces.
+    piece_tokenizer(tokenizer)
     return tokenizer
 
 

@@ -50,6 +50,9 @@ LATER_OF_LORA = {"dora", "rslora", "modules_to_save", "quantize"}
 TOKEN_SETTINGS = ("chat_template", "control_tokens", "long_rows", "margin", "share_prefixes")
 """Settings that decide which tokens a row becomes, with ``max_length``."""
 
+TOKEN_METHOD = 2
+"""How rows become tokens; another number where that changes, so that tokens on disk are made anew."""
+
 
 @dataclass(frozen=True)
 class TrainingSetup:
@@ -74,7 +77,7 @@ class TrainingSetup:
         # An adapter may have another chat template than its model.
         adapter = ("adapter_revision",) if self.adapter is not None else ()
         known = {name: self.work.identity.get(name) for name in ("trainer", "rows_digest", "base_revision", *adapter)}
-        return {**known, "settings": used, "max_length": self.max_length}
+        return {**known, "method": TOKEN_METHOD, "settings": used, "max_length": self.max_length}
 
 
 def set_up_training(

@@ -19,7 +19,7 @@ from agentmill.schemas.templates.argument_values import common_length, value_ran
 from agentmill.schemas.templates.prefix_texts import PrefixTexts, TemplateError
 from agentmill.schemas.templates.rendering import Rendered, Segment, as_one, texts
 from agentmill.schemas.templates.shielding import ShieldedConversation, shield_control_tokens
-from agentmill.trainers.chat_template import chat_template, control_tokens, text_ids
+from agentmill.trainers.chat_template import chat_template, control_tokens, piece_tokenizer, text_ids
 from agentmill.trainers.token_shards import MASK, TOKENS, WEIGHTS, Columns
 
 IGNORED = -100
@@ -194,12 +194,12 @@ def _tokenized(
     labels: list[int] = []
     weights: list[float] = []
     starts: list[int] = []
-    position = 0
+    position, before = 0, ""
     for part in parts:
         begin = position
         # A piece at a time: tokens across the border of a control token would not be those of its text.
         for piece in shield.pieces(part.text):
-            found, places = _piece_tokens(piece, shield, tokenizer)
+            found, places = _piece_tokens(piece, before, shield, tokenizer)
             shift = position - begin
             carries = [part.carries(shift + start, shift + end) for start, end in places]
             ids += found
@@ -207,6 +207,7 @@ def _tokenized(
             weights += [part.weight if loss else 0.0 for loss in carries]
             starts += [position + start for start, _ in places]
             position += len(piece)
+            before = piece
     return Encoded(
         row_id=row_id,
         input_ids=np.array(ids, np.int32),
@@ -219,10 +220,18 @@ def _tokenized(
     )
 
 
-def _piece_tokens(piece: str, shield: ShieldedConversation, tokenizer: Any) -> tuple[list[int], list[tuple[int, int]]]:
-    """The tokens of a piece of text, and where each begins and ends in it. Raises ``RowError`` (``control_tokens``)."""
+def _piece_tokens(
+    piece: str, before: str, shield: ShieldedConversation, tokenizer: Any
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """The tokens of the piece of text after ``before``, and where each begins and ends in it.
+
+    Raises ``RowError`` (``control_tokens``).
+    """
     control = shield.texts.get(piece)
     if control is None:
+        pieces = piece_tokenizer(tokenizer)
+        if pieces is not None:
+            return pieces.encode(piece, before)
         tokens = tokenizer(piece, add_special_tokens=False, return_offsets_mapping=True)
         return tokens["input_ids"], tokens["offset_mapping"]
     ids = text_ids(control, tokenizer)

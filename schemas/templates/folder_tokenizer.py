@@ -19,6 +19,7 @@ from agentmill.schemas.model_hub import cached_model, hub_model
 from agentmill.schemas.models import chat_template, read_json
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message
+from agentmill.schemas.templates.piece_tokenizer import PieceTokenizer, puts_space
 from agentmill.schemas.templates.process import read_template
 from agentmill.schemas.templates.renderer import template_renderer
 from agentmill.schemas.templates.rendering import TemplateError
@@ -73,7 +74,7 @@ def load_tokenizer(folder: str) -> Tokenizer:
 class ConversationTokenizer:
     """Token ids of conversations, equal to those of ``trainers.tokenization.encode_messages``.
 
-    Raises ``UserError`` for a folder without a tokenizer or a chat template.
+    Raises ``UserError`` for a folder without a tokenizer or a chat template, and as ``PieceTokenizer``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -81,6 +82,7 @@ class ConversationTokenizer:
         # Another object: the setting holds for a tokenizer, and threads share it.
         self._splitting = load_tokenizer(str(folder))
         self._splitting.encode_special_tokens = True
+        self._pieces = PieceTokenizer(self._tokenizer) if puts_space(self._tokenizer) else None
         template = chat_template(tokenizer_folder(str(folder)))
         if not template:
             raise UserError(
@@ -107,20 +109,24 @@ class ConversationTokenizer:
         shield = shield_control_tokens(messages, tools, self._controls)
         text = self._render(to_template(shield.messages), shield.tools, False)
         ids: list[int] = []
+        before = ""
         # A piece at a time: tokens across the border of a control token would not be those of its text.
         for piece in shield.pieces(text):
             control = shield.texts.get(piece)
-            ids += self._ids(piece) if control is None else self._spelled(control)
+            ids += self._ids(piece, before) if control is None else self._spelled(control)
+            before = piece
         return ids
 
-    def _ids(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+    def _ids(self, piece: str, before: str) -> list[int]:
+        if self._pieces is not None:
+            return self._pieces.encode(piece, before)[0]
+        return list(self._tokenizer.encode(piece, add_special_tokens=False).ids)
 
     def _spelled_out(self, control: str) -> list[int]:
         def split(text: str) -> list[int]:
             return list(self._splitting.encode(text, add_special_tokens=False).ids)
 
-        ids = spelled_ids(control, split, self._control_ids)
+        ids = spelled_ids(control, self._pieces.split if self._pieces else split, self._control_ids)
         if ids is None:
             raise TemplateError(f"a message spells {control!r}, which the tokenizer cannot write as text")
         return ids
