@@ -82,7 +82,7 @@ def loss_by_role(
     text = prefixes.text(len(plain), False)
     whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     assert list(ids) == whole["input_ids"]
-    ends = message_ends(prefixes, text, len(plain))
+    ends = prefixes.retried(lambda: message_ends(prefixes, text, len(plain)))
     loss: Counter[str] = Counter()
     for (start, _), kept in zip(whole["offset_mapping"], mask, strict=True):
         loss[conversation[min(bisect_right(ends, start), len(ends) - 1)].role] += int(kept)

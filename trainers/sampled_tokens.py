@@ -124,7 +124,7 @@ def message_of_tokens(row: Conversation, segment: RowTokens, tokenizer: Any) -> 
     prefixes = PrefixTexts(before, tools, renderer(tokenizer))
     try:
         text = prefixes.retried(lambda: prefixes.text(len(before), True))
-        ends = message_ends(prefixes, prefixes.text(len(before), False), len(before))
+        ends = prefixes.retried(lambda: message_ends(prefixes, prefixes.text(len(before), False), len(before)))
     except TemplateError:
         return None
     found: list[NDArray[np.int32]] = []

@@ -155,11 +155,15 @@ def _encoded(
     shield = shield_control_tokens(messages, tools, control_tokens(tokenizer))
     template = chat_template(tokenizer)
     prefixes = PrefixTexts(to_template(shield.messages), shield.tools, template.render)
-    rendered = split(shield.messages, shield.tools, template, prefixes)
+
+    def split_with_ends() -> list[tuple[Rendered, list[int]]]:
+        rendered = split(shield.messages, shield.tools, template, prefixes)
+        return [(each, _ends(each, prefixes)) for each in (rendered if isinstance(rendered, list) else [rendered])]
+
     result: list[tuple[Sequence[Message], Encoded]] = []
-    for each in rendered if isinstance(rendered, list) else [rendered]:
+    # Together: where only the ends show that the template rewrites what is earlier, the texts were not right, either.
+    for each, ends in prefixes.retried(split_with_ends):
         shown = messages if each.verbatim else with_loss_at(messages[: each.count], each.spans)
-        ends = _ends(each, prefixes)
         values = {
             index: value_ranges(shield.messages, index, shield.tools, template, each.text[start:end])
             for index, (start, end) in each.spans.items()
@@ -172,7 +176,7 @@ def _encoded(
 
 
 def _ends(rendered: Rendered, prefixes: PrefixTexts) -> list[int]:
-    """Where each message ends in the text."""
+    """Where each message ends in the text. Raises ``NotAppendOnly`` as ``message_ends``."""
     ends = message_ends(prefixes, rendered.text, rendered.count)
     if not rendered.verbatim:
         # The template shows these otherwise by themselves, so that where they end cannot be seen from that.
@@ -251,11 +255,8 @@ def message_ends(prefixes: PrefixTexts, whole: str, count: int) -> list[int]:
 
     It is where the rendering of what comes up to it ends. Where a template renders a part of the conversation
     otherwise, the message ends after its content; where it refuses to render it, the message counts with the next one.
+    Raises ``NotAppendOnly`` as ``PrefixTexts`` does, after which ``whole`` may be another one.
     """
-    return prefixes.retried(lambda: _message_ends(prefixes, whole, count))
-
-
-def _message_ends(prefixes: PrefixTexts, whole: str, count: int) -> list[int]:
     ends = [0]
     for number in range(1, count):
         try:

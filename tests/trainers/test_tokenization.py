@@ -10,11 +10,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from agentmill.schemas.records.rows import SftRow
+from agentmill.schemas.records.rows import Message, MessageCall, SftRow
+from agentmill.schemas.templates.prefix_texts import PrefixTexts
 from agentmill.trainers.mask_test import check_roles, check_texts, count_by_role
-from agentmill.trainers.tokenization import IGNORED, Encoded, RowError, encode, turn_ranges
+from agentmill.trainers.tokenization import IGNORED, Encoded, RowError, encode, encode_texts, turn_ranges
 from tests.errors import user_error
 from tests.trainers.tables import answered, assistant, row, rows, system, tool_row, turns, user
+from tests.trainers.template_families import shipped
 
 
 def loss_texts(encoded: Encoded, tokenizer: Any) -> list[str]:
@@ -108,6 +110,31 @@ def test_a_template_that_shows_the_past_otherwise_is_refused(model: Path, tokeni
     with pytest.raises(RowError, match="otherwise than at generation") as caught:
         encode(turns(2), other)
     assert caught.value.reason == "template"
+
+
+def looks(place: int, train: bool = True, reasoning: str | None = None) -> list[Message]:
+    """A call and its result."""
+    call = MessageCall(name="look", arguments=f'{{"at":{place}}}', id=f"call{place:05}")
+    said = Message(role="assistant", content="x", reasoning_content=reasoning, tool_calls=[call], train=train)
+    return [said, Message(role="tool", content=f"room {place}", tool_call_id=call.id, name="look")]
+
+
+def test_reasoning_that_is_dropped_later_is_in_the_prompts_that_show_it(
+    model: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where messages end shows that the template rewrites them: none of the turns before it is of that kind."""
+    other = type(tokenizer).from_pretrained(model)
+    other.chat_template = shipped("glm4moe_training")
+    messages = [system(), user("Where?"), *(message for place in range(4) for message in looks(place))]
+    messages += [*looks(4, train=False, reasoning="a hidden thought"), *looks(5)]
+    messages += [assistant("There.", train=False), user("Thanks."), assistant("Bye.")]
+    found = encode_texts("r1", messages, None, other)
+    (prompt,) = [sequence for shown, sequence in found if shown[12:13] and shown[12].train]
+    assert "a hidden thought" in other.decode(prompt.input_ids)
+    monkeypatch.setattr(PrefixTexts, "derives", False)
+    expected = encode_texts("r1", messages, None, other)
+    assert [each.input_ids.tolist() for _, each in found] == [each.input_ids.tolist() for _, each in expected]
+    assert [each.labels.tolist() for _, each in found] == [each.labels.tolist() for _, each in expected]
 
 
 class TestSelfTest:
