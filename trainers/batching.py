@@ -65,10 +65,11 @@ def cut_windows(encoded: Encoded, max_length: int) -> list[Encoded]:
     opening leaves, but always the last one, whose observation its first turn answers. Where this does not fit, the
     window is of one turn and ends with its loss; its context is the last turn, or the last observation, or as many of
     the last tokens before it as there is room for. Only a turn that is longer than ``max_length`` is in no window; the
-    list is empty if all are.
+    list is empty if all are, or no token carries loss.
     """
     if len(encoded) <= max_length:
-        return [encoded]
+        # Such a batch would have no loss to divide; of a turn whose arguments alone carry loss all may be empty.
+        return [encoded] if encoded.loss_tokens else []
     (_, opening), *turns = turn_ranges(encoded)
     room = max_length - opening
     result: list[Encoded] = []

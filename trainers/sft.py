@@ -73,10 +73,13 @@ def train(settings: SftSettings) -> None:
 
 
 def sequences(row: SftRow, tokenizer: Any, long_rows: str, max_length: int) -> EncodedRow[Encoded]:
-    """The row as it is, or cut into windows where it is too long. Raises ``RowError``."""
+    """The row as it is, or cut into windows where it is too long, without sequences that carry no loss.
+
+    Raises ``RowError``.
+    """
     whole = encode_row(row, tokenizer)
     # A row may be several sequences; with long_rows: drop it is dropped whole if one of them is too long.
-    longest = max(len(each) for _, each in whole)
+    longest = max(len(each) for _, each in whole if each.loss_tokens)
     cut = long_rows == "window" or longest <= max_length
     parts = [part for _, each in whole for part in cut_windows(each, max_length)] if cut else []
     if not parts:

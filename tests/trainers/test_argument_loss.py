@@ -15,8 +15,10 @@ from agentmill.schemas.records.rows import ArgumentLoss, Message, MessageCall, R
 from agentmill.schemas.templates.argument_values import value_ranges
 from agentmill.schemas.templates.rendering import TemplateError, segments
 from agentmill.trainers.chat_template import chat_template
+from agentmill.trainers.data import counts_of
 from agentmill.trainers.mask_test import check_roles, check_texts, count_by_role
 from agentmill.trainers.sampled_tokens import encode_row
+from agentmill.trainers.sft import sequences
 from agentmill.trainers.tokenization import IGNORED, Encoded, RowError, encode
 from tests.trainers.families import tokenizer_of
 from tests.trainers.tables import TOOLS, answered, assistant, row, system, user
@@ -163,6 +165,21 @@ def test_a_row_of_which_nothing_is_left_is_dropped(tokenizer: Any) -> None:
     with pytest.raises(RowError, match="no text that carries loss") as caught:
         encode_row(row([user("Go."), call({"where": ""}, "only")], tools=TOOLS), own)
     assert caught.value.reason == "no_loss"
+
+
+def test_a_text_of_which_nothing_is_left_is_no_example(tokenizer: Any) -> None:
+    own = tokenizer_of("qwen3", tokenizer)
+    empty = call({"where": ""}, "only", reasoning_content="so " * 200)
+    full = call({"where": "box"}, "only", reasoning_content="so")
+    made = row([user("Go."), empty, answered("a key"), user("Again."), full], tools=TOOLS)
+    silent, trained = [encoded for _, encoded in encode_row(made, own)]
+    assert (silent.loss_tokens, len(silent) > len(trained)) == (0, True)
+    # Its length does not count, either.
+    for long_rows, max_length in (("window", len(silent)), ("drop", len(trained))):
+        encoded = sequences(made, own, long_rows, max_length)
+        (example,) = encoded.examples
+        assert "box" in own.decode(example.labels[example.mask])
+        assert (counts_of(made, encoded).used, counts_of(made, encoded).written) == (1, 1)
 
 
 def test_a_template_that_shows_a_value_twice_or_never_is_refused(tokenizer: Any) -> None:

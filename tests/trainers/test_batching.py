@@ -79,6 +79,13 @@ def test_a_row_that_fits_stays_as_it_is(tokenizer: Any) -> None:
     assert cut_windows(encoded, len(encoded)) == [encoded]
 
 
+@pytest.mark.parametrize("longer", [-1, 0])
+def test_what_carries_no_loss_is_no_sequence(longer: int, tokenizer: Any) -> None:
+    encoded = encode(turns(3), tokenizer)
+    silent = replace(encoded, labels=np.full_like(encoded.labels, IGNORED))
+    assert cut_windows(silent, len(silent) + longer) == []
+
+
 @pytest.mark.parametrize("room", [2.5, 3, 4, 7.5])
 def test_each_turn_is_trained_once_and_every_window_fits(room: float, tokenizer: Any) -> None:
     encoded = encode(turns(12), tokenizer)
