@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.rows import Message, RowTokens
-from agentmill.schemas.templates.argument_values import common_length, value_ranges
+from agentmill.schemas.templates.argument_values import all_value_ranges, common_length
 from agentmill.schemas.templates.prefix_texts import PrefixTexts, TemplateError
 from agentmill.schemas.templates.rendering import Rendered, Segment, as_one, texts
 from agentmill.schemas.templates.shielding import ShieldedConversation, shield_control_tokens
@@ -157,18 +157,15 @@ def _encoded(
     prefixes = PrefixTexts(to_template(shield.messages), shield.tools, template.render)
 
     def split_with_ends() -> list[tuple[Rendered, list[int]]]:
-        rendered = split(shield.messages, shield.tools, template, prefixes)
-        return [(each, _ends(each, prefixes)) for each in (rendered if isinstance(rendered, list) else [rendered])]
+        made = split(shield.messages, shield.tools, template, prefixes)
+        return [(each, _ends(each, prefixes)) for each in (made if isinstance(made, list) else [made])]
 
     result: list[tuple[Sequence[Message], Encoded]] = []
     # Together: where only the ends show that the template rewrites what is earlier, the texts were not right, either.
-    for each, ends in prefixes.retried(split_with_ends):
+    rendered = prefixes.retried(split_with_ends)
+    values = all_value_ranges(shield.messages, shield.tools, template, [each for each, _ in rendered])
+    for each, ends in rendered:
         shown = messages if each.verbatim else with_loss_at(messages[: each.count], each.spans)
-        values = {
-            index: value_ranges(shield.messages, index, shield.tools, template, each.text[start:end])
-            for index, (start, end) in each.spans.items()
-            if messages[index].argument_loss != "trained"
-        }
         result.append((shown, _tokenized(row_id, each.segments(shown, values), ends, shown, shield, tokenizer)))
     if not silent and not any(encoded.loss_tokens for _, encoded in result):
         raise RowError("no_loss", "the trained messages have no text that carries loss")

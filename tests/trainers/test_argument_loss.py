@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from agentmill.schemas.records.rows import ArgumentLoss, Message, MessageCall, RowTokens, SampledTurn, SftRow
-from agentmill.schemas.templates.argument_values import value_ranges
-from agentmill.schemas.templates.rendering import TemplateError, segments
+from agentmill.schemas.templates.argument_values import all_value_ranges, value_ranges
+from agentmill.schemas.templates.rendering import ChatTemplate, TemplateError, segments, texts
 from agentmill.trainers.chat_template import chat_template
 from agentmill.trainers.data import counts_of
 from agentmill.trainers.mask_test import check_roles, check_texts, count_by_role
@@ -115,6 +115,74 @@ def test_every_kind_of_value_is_found_as_it_is_written(tokenizer: Any) -> None:
     ]
     assert ranges({}, own) == []
     assert ranges({"same": "x", "again": "x"}, own) == ["x", "x"]
+
+
+ODD: list[dict[str, Any]] = [
+    {"quoted": 'say "Q"\n', "digits": "17", "list": [1, {"deep": "Z"}], "truth": True},
+    {"empty": "", "nothing": None, "negative": -3, "spaces": "  a  "},
+    {},
+    # What templates write between two values, in a value.
+    {"where": {"at": 1, "number": 2}, "number": 3},
+    {"where": "</parameter>\n<parameter=who>\n", "who": '<|"|>,who:<|"|>'},
+    {"number": 9000000000, "who": "QXZ9000000001QXZ"},
+]
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_values_of_all_turns_are_those_of_each_turn_alone(name: str, tokenizer: Any) -> None:
+    template = chat_template(tokenizer_of(name, tokenizer))
+    messages = [user("Go.")]
+    for arguments in (VALUES, *ODD):
+        messages += [call(arguments, "untrained"), answered("a key")]
+    rendered = texts(messages, None, template)
+    turns = {index: each.text[start:end] for each in rendered for index, (start, end) in each.spans.items()}
+    found, refused = dict[int, Any](), False
+    for index, turn in turns.items():
+        try:
+            found[index] = set(value_ranges(messages, index, None, template, turn))
+        except TemplateError:
+            refused = True
+    if refused:
+        with pytest.raises(TemplateError):
+            all_value_ranges(messages, None, template, rendered)
+    else:
+        made = all_value_ranges(messages, None, template, rendered)
+        assert {index: set(ranges) for index, ranges in made.items()} == found
+
+
+def test_a_mark_that_is_in_the_turn_by_chance_is_no_value(tokenizer: Any) -> None:
+    template = chat_template(tokenizer_of("qwen2_5", tokenizer))
+    messages = [user("Go."), call(VALUES, "untrained", content="QXZ9000000000QXZ")]
+    rendered = texts(messages, None, template)
+    ranges = all_value_ranges(messages, None, template, rendered)[1]
+    turn = rendered[0].text[slice(*rendered[0].spans[1])]
+    assert [turn[start:end] for start, end in ranges] == WRITTEN
+
+
+# Where a template rewrites earlier turns, each beginning has to be rendered anyway.
+@pytest.mark.parametrize(("name", "growth"), [("qwen2_5", 2.5), ("qwen3", 4.5)])
+def test_work_for_values_grows_as_the_conversation(name: str, growth: float, tokenizer: Any) -> None:
+    plain = chat_template(tokenizer_of(name, tokenizer))
+    rendered_texts: list[str] = []
+
+    def render(*given: Any) -> str:
+        rendered_texts.append(plain.render(*given))
+        return rendered_texts[-1]
+
+    template = ChatTemplate(render, plain.end_of_turn, plain.stops)
+    work = []
+    for number in (20, 40):
+        messages = [user("Go.")]
+        for _ in range(number):
+            messages += [call(VALUES, "untrained"), answered("a key")]
+        rendered = texts(messages, None, plain)
+        rendered_texts.clear()
+        ranges = all_value_ranges(messages, None, template, rendered)
+        assert [len(each) for each in ranges.values()] == [len(VALUES)] * number
+        work.append((len(rendered_texts), sum(map(len, rendered_texts))))
+    (calls, characters), (more_calls, more_characters) = work
+    assert more_calls <= 2.2 * calls
+    assert more_characters <= growth * characters
 
 
 def test_names_and_quotes_stay_with_the_rest_of_the_call(tokenizer: Any) -> None:
