@@ -238,7 +238,10 @@ def records() -> Iterator[str]:
 def errors() -> Iterator[str]:
     """Every code of a mistake with what is wrong."""
     yield "# Error codes\n"
-    yield "Where a command ends with exit code 2, the first line of its message ends with one of these, in brackets.\n"
+    yield (
+        "Where a command ends with exit code 2, the first line of its message ends with one of these, in brackets. Only"
+        " mistakes in options and arguments have none: they come with the usage of the command.\n"
+    )
     yield from table(("code", "what is wrong"), ((f"`{code}`", code.sentence) for code in sorted(ErrorCode)))
 
 

@@ -81,7 +81,7 @@ Exit codes:
 COMMANDS = {
     "run": (
         "agentmill.pipelines.cli.run:run",
-        "Run a recipe: a chain of stages in one YAML file; resumes where it stopped.",
+        "Run a recipe: a list of steps in one YAML file; it resumes where it stopped.",
     ),
     "synthesize": ("agentmill.pipelines.cli.stage:synthesize", "Make environments or tasks: one step of a recipe."),
     "rollout": ("agentmill.pipelines.cli.stage:rollout", "Make trajectories: one step of a recipe."),

@@ -28,7 +28,7 @@ STARTER = Path("configs/starter.yaml")
 """The file that ``agentmill new`` copies."""
 
 
-@click.command(epilog=example("agentmill plan eto", "agentmill plan configs/quickstart.yaml steps.tasks.n=4"))
+@click.command(epilog=example("agentmill plan eto", "agentmill plan configs/quickstart.yaml steps.proposed_tasks.n=4"))
 @RECIPE
 @OVERRIDES
 @part_options

@@ -40,5 +40,5 @@ def report(run: Path, file: Path | None, as_json: bool) -> None:
 def show(reported: Reported) -> None:
     """Print where a report is, and on stderr how far its run is."""
     unfinished = "" if reported.finished else "; the run is not finished"
-    log(f"{reported.done} of {reported.stages} stages are done{unfinished}")
+    log(f"{reported.done} of {reported.stages} steps are done{unfinished}")
     say(reported.file)

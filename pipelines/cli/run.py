@@ -136,10 +136,10 @@ def run(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Run a recipe: a chain of stages in one YAML file, or one of agentmill list recipes by its name.
+    """Run a recipe: a list of steps in one YAML file, or one of agentmill list recipes by its name.
 
     What is finished is skipped, so the same command goes on after an interrupt. KEY=VALUE changes the recipe:
-    seed=1, run_dir=runs/other, steps.3.n=4 or, by the name of a step's output, steps.tasks.n=4.
+    seed=1, run_dir=runs/other, steps.3.n=4 or, by the name of a step's output, steps.proposed_tasks.n=4.
     """
     runs = [list(overrides)] if seeds is None else seed_overrides(recipe, overrides, seeds)
     reads = [read_recipe(recipe, each) for each in runs]
@@ -242,7 +242,7 @@ def say_left_out(left_out: Mapping[str, str]) -> None:
 
 def show_where(summary: Summary, is_whole: bool) -> None:
     """Print where things lie, and the next commands."""
-    where = f"Everything is in {summary.run_dir}; tables in {summary.run_dir}/STAGE/data/*.parquet"
+    where = f"Everything is in {summary.run_dir}; tables in {summary.run_dir}/STEP/data/*.parquet"
     if is_whole:
         say(f"{where},")
         say(f"this summary in {summary.run_dir}/{SUMMARY}. What to try next:")

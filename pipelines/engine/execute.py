@@ -122,7 +122,7 @@ def await_worker(result: Any, run: StageRun, workspace: Workspace) -> None:
         if time.monotonic() > until:
             result.cancel()
             raise StageFailed(
-                f"stage {run.name}: no worker started within {run.runner.start_timeout_s:.0f} s\n"
+                f"step {run.name}: no worker started within {run.runner.start_timeout_s:.0f} s\n"
                 f"see that the workers of {run.runner.name} have this Python, agentmill and {run.folder}"
             )
         time.sleep(_POLL_S)
@@ -131,7 +131,7 @@ def await_worker(result: Any, run: StageRun, workspace: Workspace) -> None:
 def worker_lost(run: StageRun, error: WorkerLost, attempts: int) -> StageFailed:
     """The error of a stage that lost a worker in each of its ``attempts``."""
     return StageFailed(
-        f"stage {run.name} failed in {attempts} attempts: {error} (-9: killed, as for want of memory)\n"
+        f"step {run.name} failed in {attempts} attempts: {error} (-9: killed, as for want of memory)\n"
         f"what is done stays; run the same command, perhaps with fewer runner.workers than {run.runner.workers}"
     )
 
@@ -151,4 +151,4 @@ def explained(error: Exception, run: StageRun, workspace: Workspace) -> Exceptio
     with contextlib.suppress(OSError):
         (workspace.path / "failure.txt").write_text(trace, encoding="utf-8")
     text = failure.text if failure else f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
-    return StageFailed(f"stage {run.name} failed: {text}\nwhat is done stays; see {workspace.path / 'failure.txt'}")
+    return StageFailed(f"step {run.name} failed: {text}\nwhat is done stays; see {workspace.path / 'failure.txt'}")

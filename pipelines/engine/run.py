@@ -175,7 +175,7 @@ def refuse_halted(run: StageRun, workspace: Workspace) -> None:
     halt = workspace.halted()
     if halt is not None:
         kept = ended(workspace.journal)
-        message = f"stage {run.name} stopped, {halt.reason}; the {kept} inputs that have ended are kept"
+        message = f"step {run.name} stopped, {halt.reason}; the {kept} inputs that have ended are kept"
         raise LimitReached(message, halt.advice)
 
 
@@ -195,7 +195,7 @@ def refuse_passing(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace)
         if each.passing:
             workspace.reopen(each)
     raise LimitReached(
-        f"stage {run.name} stopped: {passing:,} of its {read:,} inputs were dropped for what may pass ({reasons_text});"
+        f"step {run.name} stopped: {passing:,} of its {read:,} inputs were dropped for what may pass ({reasons_text});"
         " what was used is kept",
         "See that the model answers (--no-retry-dropped goes on without them),",
     )
@@ -210,7 +210,7 @@ def refuse_empty(tables: Sequence[Table], name: str) -> None:
         reasons.update(table.manifest.reasons)
     why = ", ".join(f"{reason} {n}" for reason, n in reasons.most_common()) or "nothing was read"
     where = ", ".join(str(table.folder) for table in tables) or "(none)"
-    raise UserError(f"stage {name} has nothing to do: {where} holds no rows (dropped: {why})", ErrorCode.NOTHING_TO_DO)
+    raise UserError(f"step {name} has nothing to do: {where} holds no rows (dropped: {why})", ErrorCode.NOTHING_TO_DO)
 
 
 def conclude(
@@ -223,11 +223,11 @@ def conclude(
     results = [workspace.result("results", chunk.index) for chunk in chunks]
     present = [result for result in results if result is not None]
     if len(present) != len(chunks):
-        raise EngineError(f"stage {run.name}: {len(chunks) - len(present)} of {len(chunks)} chunks are missing")
+        raise EngineError(f"step {run.name}: {len(chunks) - len(present)} of {len(chunks)} chunks are missing")
     counts = Counts(**total(msgspec.structs.asdict(each.counts) for each in present))
     if counts.read == 0:
         raise UserError(
-            f"stage {run.name} has nothing to do: no row of its input was meant for it", ErrorCode.NOTHING_TO_DO
+            f"step {run.name} has nothing to do: no row of its input was meant for it", ErrorCode.NOTHING_TO_DO
         )
     sums = total(each.metrics for each in present)
     try:

@@ -98,7 +98,7 @@ def dataset_card(
     }
     header = dump_yaml(metadata(bundle, scans, details, sources).to_dict())
     text = f"---\n{header}---\n\n{rendered('dataset_card.md.jinja', template_values)}"
-    pictures = {FUNNEL: bars("what each stage read, and used of it", facts.funnel(bundle))}
+    pictures = {FUNNEL: bars("what each step read, and used of it", facts.funnel(bundle))}
     if outcomes := facts.outcomes(bundle.tables):
         pictures[OUTCOMES] = bars("trajectories that ended in success", outcomes)
     return {CARD: text.encode(), **pictures}

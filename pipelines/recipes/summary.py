@@ -47,7 +47,7 @@ class StageSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A run. ``evaluation`` is split, then model, then its measures; with several evaluating stages, ``STAGE/SPLIT``.
+    """A run. ``evaluation`` is split, then model, then its measures; with several evaluating steps, ``STEP/SPLIT``.
 
     ``tokens`` and ``cost_usd`` are the sums over its stages; ``spending_notes`` say what these leave out or guess.
     """
@@ -128,7 +128,7 @@ def spending_notes(spent: Sequence[StepSpending]) -> list[str]:
 Row = list[str | int | float | None]
 
 
-STAGE_COLUMNS = ["stage", "operator", "read", "used", "dropped", "written", "seconds"]
+STAGE_COLUMNS = ["step", "operator", "read", "used", "dropped", "written", "seconds"]
 SPENDING_COLUMNS = ["tokens", "USD"]
 
 

@@ -113,8 +113,8 @@ def status(run: Run) -> str:
     """How far a run is, in words."""
     done = sum(stage.state == "done" for stage in run.stages)
     if run.finished:
-        return f"This run is finished: {done} of {done} stages are done."
-    parts = [f"This run is not finished: {done} of {len(run.stages)} stages are done."]
+        return f"This run is finished: {done} of {done} steps are done."
+    parts = [f"This run is not finished: {done} of {len(run.stages)} steps are done."]
     for state, lead in LACKING.items():
         if names := [stage.name for stage in run.stages if stage.state == state]:
             parts.append(f"{lead}: {', '.join(names)}.")

@@ -39,9 +39,9 @@ def line_pictures(stages: Sequence[Stage]) -> list[Picture]:
     found = []
     for number, start in enumerate(starts, 1):
         rows = range(start, min(start + MOST_ROWS, len(stages)))
-        caption = "The line of the run" + (f" ({number} of {len(starts)})" if len(starts) > 1 else "")
+        caption = "The steps of the run" + (f" ({number} of {len(starts)})" if len(starts) > 1 else "")
         alt = (
-            f"Boxes from top to bottom, one for each of the stages {start + 1} to {rows.stop}, with their counts; "
+            f"Boxes from top to bottom, one for each of the steps {start + 1} to {rows.stop}, with their counts; "
             "lines lead from each to those that read what it makes. The table of steps has the same counts."
         )
         found.append(drawn(stages, rows, wires, lanes).picture(caption, alt))

@@ -21,7 +21,7 @@ SPENT = ("prompt_tokens", "completion_tokens", "cost_usd")
 COUNTED = (
     "Tokens and money are those of the models that act in episodes, of a search those of its whole trees; what models "
     "are asked for elsewhere, as to write environments or to judge, is not counted. "
-    "The table of stages has the tokens and US dollars of every request."
+    "The table of steps has the tokens and US dollars of every request."
 )
 TOLD_ELSEWHERE = {"Trajectory": ("episodes", "success", "turns"), "Verdict": ("passed", "scored")}
 """Figures of tables that have a section of their own, by their records."""
@@ -39,8 +39,8 @@ def line_section(run: Run) -> Section:
     words = ["Every input of a step is used or dropped exactly once; the rows that are written are counted separately."]
     rows += [[*row, "", ""] for row in total_rows(summary)]
     words += [f"{note}." for note in summary.spending_notes]
-    sheet = Sheet("Stages", [*stage_columns(summary), "state", "made from"], rows)
-    return Section(anchor="line", title="The line", words=words, pictures=line_pictures(run.stages), sheets=[sheet])
+    sheet = Sheet("Steps", [*stage_columns(summary), "state", "made from"], rows)
+    return Section(anchor="line", title="Steps", words=words, pictures=line_pictures(run.stages), sheets=[sheet])
 
 
 def kept_section(run: Run) -> Section:
@@ -48,14 +48,10 @@ def kept_section(run: Run) -> Section:
     done = run.summary().stages
     read, lost = sum(each.read for each in done.values()), sum(each.dropped for each in done.values())
     rows = [Bars(name, [each.used, each.dropped], f"{each.used:,} of {each.read:,}") for name, each in done.items()]
-    words = [f"Of {read:,} inputs of all stages, {lost:,} were dropped." if lost else "Nothing was dropped."]
-    alt = (
-        "A bar for each stage: inputs that were used, then inputs that were dropped; numbers as in the table of stages."
-    )
-    pictures = parts_of(rows, ["used", "dropped"], "inputs", MOST_BARS, "Inputs used and dropped by each stage", alt)
-    return Section(
-        anchor="kept", title="What stayed", words=words if done else ["No stage is done."], pictures=pictures
-    )
+    words = [f"Of {read:,} inputs of all steps, {lost:,} were dropped." if lost else "Nothing was dropped."]
+    alt = "A bar for each step: inputs that were used, then inputs that were dropped; numbers as in the table of steps."
+    pictures = parts_of(rows, ["used", "dropped"], "inputs", MOST_BARS, "Inputs used and dropped by each step", alt)
+    return Section(anchor="kept", title="What stayed", words=words if done else ["No step is done."], pictures=pictures)
 
 
 def cost_section(run: Run) -> Section:
@@ -75,18 +71,18 @@ def cost_section(run: Run) -> Section:
     alt = "A bar for each step; the same numbers are in the table of costs."
     parts = ["prompt", "completion", "of dropped episodes"]
     pictures = [
-        *parts_of(times, ["seconds"], "seconds", MOST_BARS, "Time by stage", alt),
-        *parts_of(counts, parts, "tokens", MOST_BARS, "Tokens of language models by stage", alt),
+        *parts_of(times, ["seconds"], "seconds", MOST_BARS, "Time by step", alt),
+        *parts_of(counts, parts, "tokens", MOST_BARS, "Tokens of language models by step", alt),
     ]
-    columns = ["stage", "seconds", *SPENT, *(f"lost {name}" for name in SPENT)]
+    columns = ["step", "seconds", *SPENT, *(f"lost {name}" for name in SPENT)]
     sheets = (
         [Sheet("Costs (lost: of dropped episodes, which the other columns leave out)", columns, rows)] if rows else []
     )
     figures = [row for stage in done for row in figure_rows(stage)]
     if figures:
-        sheets.append(Sheet("Other figures of the stages", ["table or model", "figure", "value"], figures))
+        sheets.append(Sheet("Other figures of the steps", ["table or model", "figure", "value"], figures))
     total = sum(seconds(stage) for stage in done)
-    words = [f"The stages took {total:,.1f} seconds in sum. {COUNTED}"] if done else ["No stage is done."]
+    words = [f"The steps took {total:,.1f} seconds in sum. {COUNTED}"] if done else ["No step is done."]
     dollars = sum(spent(each.metrics, "cost_usd") for stage in done for each in stage.manifests)
     if dollars:
         words.append(f"Episodes cost {dollars:,.2f} USD by the prices that were given.")
@@ -129,7 +125,7 @@ def dropped_section(run: Run) -> Section:
         "Dead letters lie in the folder dropped/ of each table. Below are some of each reason, cut where they are "
         f"long; of a table with more than {MOST_REASONS} reasons, the most frequent."
     ]
-    sheet = Sheet("Dropped inputs by stage and reason", ["table or model", "reason", "inputs"], rows)
+    sheet = Sheet("Dropped inputs by step and reason", ["table or model", "reason", "inputs"], rows)
     return Section(anchor="dropped", title="What was dropped, and why", words=words, sheets=[sheet], reasons=found)
 
 

@@ -36,7 +36,7 @@ def test_a_stage_that_spent_its_budget_goes_on_with_a_larger_one(
         said = capsys.readouterr().err
         asked = len(server.requests)
         assert 1 <= asked <= int(runner.get("workers", 1)), "one request more than the budget at most for each worker"
-        assert "stage explored stopped, the budget of actor is spent: " in said
+        assert "step explored stopped, the budget of actor is spent: " in said
         assert "the 0 inputs that have ended are kept\n" in said
         assert said.splitlines()[-1] == f"raise that limit, or wait, and go on with: agentmill run {recipe}"
         assert not (tmp_path / "run/explored/manifest.json").exists()
@@ -111,7 +111,7 @@ def test_a_provider_that_refuses_all_stops_the_stage_and_costs_no_episode(
         recipe = write_recipe(tmp_path, SAMPLE, models=models, runner=runner)
         assert agentmill("run", recipe) == 1
         said = capsys.readouterr().err.splitlines()
-        assert f"stage explored stopped, {server.url} refuses for now (HTTP 429: " in said[-2]
+        assert f"step explored stopped, {server.url} refuses for now (HTTP 429: " in said[-2]
         assert "come back tomorrow" in said[-2]
         kept = int(said[-2].rpartition("; the ")[2].split()[0])
         assert 9 - 2 * int(runner.get("workers", 1)) <= 2 * kept <= 9, "what had ended is kept"

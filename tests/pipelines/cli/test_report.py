@@ -26,11 +26,11 @@ def test_a_report_is_written_into_the_run_and_over_an_earlier_one(
     for _ in range(2):
         assert agentmill("report", run) == 0
         said = capsys.readouterr()
-        assert (said.out, said.err) == (f"{run}/report.html\n", "1 of 1 stages are done\n")
+        assert (said.out, said.err) == (f"{run}/report.html\n", "1 of 1 steps are done\n")
     (run / "summary.json").unlink()
     assert agentmill("report", run, "--out", tmp_path / "new/it.html") == 0
     said = capsys.readouterr()
-    assert (said.out, said.err) == (f"{tmp_path}/new/it.html\n", "1 of 1 stages are done; the run is not finished\n")
+    assert (said.out, said.err) == (f"{tmp_path}/new/it.html\n", "1 of 1 steps are done; the run is not finished\n")
     assert (tmp_path / "new/it.html").read_text().startswith("<!doctype html>")
 
 

@@ -62,10 +62,10 @@ def made(root: Path) -> str:
 
 def test_the_sections_say_what_the_run_has_made(report: Path) -> None:
     words = said(report)
-    assert "This run is finished: 12 of 12 stages are done." in words
+    assert "This run is finished: 12 of 12 steps are done." in words
     assert "worlds spec_env 2 2 0 2 1.5 done tasks propose 5 5 0 5 1.5 done worlds" in words
     assert "round-01/explored sample 10 4 6 4 1.5 done tasks, worlds" in words
-    assert "Of 63 inputs of all stages, 14 were dropped." in words
+    assert "Of 63 inputs of all steps, 14 were dropped." in words
     assert "tasks 5 2 1 4 4.67 9" in words
     assert "round-02/explored 4 1 2 2.5 4" in words
     assert "explored 1 4 1 3 0 25.0 % explored 2 4 3 1 0 75.0 %" in words
@@ -122,7 +122,7 @@ def test_a_run_of_little_says_what_it_lacks(tmp_path: Path) -> None:
     write_table(root / "tasks", [])
     end(root)
     words = made(root)
-    assert "This run is finished: 2 of 2 stages are done." in words
+    assert "This run is finished: 2 of 2 steps are done." in words
     assert "Nothing was dropped." in words
     assert "This run has made no tasks." in words
     assert "This run has made no trajectories." in words
@@ -145,9 +145,9 @@ def test_a_run_that_has_only_read_trajectories(tmp_path: Path) -> None:
 
 def test_a_run_that_has_not_begun(tmp_path: Path) -> None:
     words = made(write_recipe(tmp_path / "run", STEPS))
-    assert "This run is not finished: 0 of 12 stages are done. Not begun: worlds, tasks, round-01/explored" in words
+    assert "This run is not finished: 0 of 12 steps are done. Not begun: worlds, tasks, round-01/explored" in words
     assert f"It goes on with: agentmill run {tmp_path}/run/recipe.yaml" in words
-    assert "No stage is done." in words
+    assert "No step is done." in words
     assert "The evaluation is not done: round-01/evaluation, round-02/evaluation." in words
 
 
@@ -155,7 +155,7 @@ def test_a_run_that_was_moved_goes_on_where_it_is(run: Path, tmp_path: Path) -> 
     shutil.copytree(run, tmp_path / "moved")
     (tmp_path / "moved/summary.json").unlink()
     words = made(tmp_path / "moved")
-    assert "This run is not finished: 12 of 12 stages are done. It is still running, or it was interrupted." in words
+    assert "This run is not finished: 12 of 12 steps are done. It is still running, or it was interrupted." in words
     assert f"agentmill run {tmp_path}/moved/recipe.yaml run_dir={tmp_path}/moved" in words
 
 
