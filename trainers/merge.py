@@ -27,6 +27,7 @@ from agentmill.trainers.data import ROWS_SEEN
 from agentmill.trainers.model_io import load_errors, load_merged, save_whole
 from agentmill.trainers.run_dir import RECORD, space_errors
 
+CARD = "README.md"
 PEFT, WHOLE = "library_name: peft", "library_name: transformers"
 """A line of the model card, by the kind of folder."""
 
@@ -72,9 +73,11 @@ def merge(adapter: Path, output: Path, base: str | None, trusted: bool = False) 
             for name in (RECORD, ROWS_SEEN):
                 if (adapter / name).is_file():
                     shutil.copy2(adapter / name, made)
-            card = (adapter / "README.md").read_text(encoding="utf-8")
-            # The Hub reads from this line how the folder is loaded.
-            (made / "README.md").write_text(card.replace(PEFT, WHOLE, 1), encoding="utf-8")
+            # An adapter that was downloaded has none: it is no file of a model.
+            if (adapter / CARD).is_file():
+                card = (adapter / CARD).read_text(encoding="utf-8")
+                # The Hub reads from this line how the folder is loaded.
+                (made / CARD).write_text(card.replace(PEFT, WHOLE, 1), encoding="utf-8")
         made.rename(output)
     say(f"the model is in {output}")
 

@@ -115,3 +115,16 @@ def test_a_trained_model_names_the_commit(world: World, config: Path) -> None:
     # TRL's count of its users is off in a training's own process.
     assert not [each for each in world.hub.requests if "telemetry" not in each]
     assert json.loads((world.folder / "more/training.json").read_bytes())["base_model"] == f"org/tiny@{commit}"
+
+
+def test_an_adapter_of_ours_on_the_hub_is_merged_without_its_card(world: World, config: Path) -> None:
+    """A download has the files of the model alone; the record of the training is one of them."""
+    from agentmill.trainers.merge import main as merge_main
+    from agentmill.trainers.sft import main as sft_main
+
+    assert sft_main(["--config", str(config), "max_steps=1", "lora={rank: 4, merge: false}"]) == 0
+    world.hub.push("org/ours", model_files(world.folder / "tuned"))
+    assert merge_main(["org/ours", "--out", str(world.folder / "merged")]) == 0
+    made = {path.name for path in (world.folder / "merged").iterdir()}
+    assert {"model.safetensors", "training.json"} <= made
+    assert "README.md" not in made
