@@ -147,7 +147,7 @@ class ErrorCode(StrEnum):
         "It is not known which model, or which on the Hub, an adapter belongs to.",
     )
     LORA_DIFFERS = "lora-differs", "A training is to go on from an adapter with other matrices than it has."
-    BASE_MODEL_DIFFERS = "base-model-differs", "An adapter was trained on another revision of its model."
+    BASE_MODEL_DIFFERS = "base-model-differs", "An adapter was trained on another model, or on another revision of it."
     TEMPLATE_TOO_COSTLY = "template-too-costly", "A chat template takes too much time or memory, or ends its process."
     TEMPLATES_DIFFER = "templates-differ", "An adapter would be trained and served with different chat templates."
     NO_TRAINING_TEMPLATE = "no-training-template", "There is no training version of a model's chat template."

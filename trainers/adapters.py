@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -27,7 +27,7 @@ from agentmill.schemas.models import (
 )
 from agentmill.trainers.command import TrainSettings, output_of
 from agentmill.trainers.hub_models import hub_folder, revisions_of, with_pinned_models
-from agentmill.trainers.model_io import SCORE, Task, load_errors, model_folder
+from agentmill.trainers.model_io import SCORE, Task, load_errors, load_weights, model_folder
 
 S = TypeVar("S", bound=TrainSettings)
 
@@ -133,14 +133,48 @@ def with_lora_of(settings: S, adapter: Path | None) -> S:
     return settings.model_copy(update={"lora": lora_of_adapter(settings.lora, found, str(adapter))})
 
 
-def load_adapter(model: Any, adapter: Path, dropout: float) -> PeftModel:
-    """``model`` with the matrices of ``adapter``, which learn on. Raises ``UserError`` for a damaged adapter."""
+def load_adapter(model: Any, adapter: Path, dropout: float | None = None) -> PeftModel:
+    """``model`` with the matrices of ``adapter``, which learn on where a ``dropout`` is given.
+
+    Raises ``UserError`` for an adapter that is damaged, lacks tensors, or has some that ``model`` has no layers for.
+    """
+    learns, config = dropout is not None, None
     with load_errors(adapter), warnings.catch_warnings():
-        # Matrices that the file lacks would begin anew.
-        warnings.filterwarnings("error", message=".*missing adapter keys")
-        config = PeftLoraConfig.from_pretrained(str(adapter))
-        config.lora_dropout = dropout
-        return PeftModel.from_pretrained(model, adapter, is_trainable=True, config=config)
+        # That is found below, as an error.
+        warnings.filterwarnings("ignore", message=".*missing adapter keys")
+        if dropout is not None:
+            config = PeftLoraConfig.from_pretrained(str(adapter))
+            config.lora_dropout = dropout
+        loaded = PeftModel.from_pretrained(model, adapter, is_trainable=learns, config=config)
+        # Read once more: PEFT does not tell at first which names in the file it had no use for.
+        mapping = getattr(model, "_checkpoint_conversion_mapping", {})
+        found = loaded.load_adapter(adapter, loaded.active_adapter, is_trainable=learns, key_mapping=mapping)
+    check_tensors(adapter, found.missing_keys, found.unexpected_keys)
+    return loaded
+
+
+def check_tensors(adapter: Path, missing: Sequence[str], unknown: Sequence[str]) -> None:
+    """Raises ``UserError`` for tensors that the file of an adapter lacks, or that its model has no layers for."""
+    if unknown:
+        raise UserError(
+            f"the adapter {adapter} has {len(unknown)} tensors for layers that the model does not have, such as"
+            f" {min(unknown)}\nit was trained on another model: name that one",
+            ErrorCode.BASE_MODEL_DIFFERS,
+        )
+    # They would be as they are drawn, and change nothing.
+    if missing:
+        raise UserError(
+            f"the adapter {adapter} lacks {len(missing)} of the tensors that the model takes, such as {min(missing)}\n"
+            "its files are incomplete, or it was trained on another model: copy the folder again, or name that model",
+            ErrorCode.MODEL_INCOMPLETE,
+        )
+
+
+def load_merged(base: Path, adapter: Path, task: Task, trusted: bool = False) -> Any:
+    """The model in ``base`` with what ``adapter`` learnt added to its weights, in fp32. Raises ``UserError``."""
+    loaded = load_adapter(load_weights(base, task, torch.float32, trusted), adapter)
+    with load_errors(adapter):
+        return loaded.merge_and_unload()
 
 
 def check_all_linear(model: Any, lora: LoraConfig, adapter: Path) -> None:

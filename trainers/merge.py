@@ -22,9 +22,9 @@ from transformers.utils import logging
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.trainers.adapters import adapter_folder, adapter_task, base_of
+from agentmill.trainers.adapters import adapter_folder, adapter_task, base_of, load_merged
 from agentmill.trainers.data import ROWS_SEEN
-from agentmill.trainers.model_io import load_errors, load_merged, save_whole
+from agentmill.trainers.model_io import load_errors, save_whole
 from agentmill.trainers.run_dir import RECORD, space_errors
 
 CARD = "README.md"

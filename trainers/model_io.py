@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import msgspec
 import torch
-from peft import PeftModel
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
@@ -282,13 +281,6 @@ def apply_liger(model: Any) -> None:
             f"liger: it has no kernels for models of the type {kind!r}; leave it out", ErrorCode.MODEL_OF_WRONG_KIND
         )
     apply_liger_kernel(model, {"cross_entropy": False, "fused_linear_cross_entropy": False})
-
-
-def load_merged(base: Path, adapter: Path, task: Task, trusted: bool = False) -> Any:
-    """The model in ``base`` with what ``adapter`` learnt added to its weights, in fp32."""
-    model = load_weights(base, task, torch.float32, trusted)
-    with load_errors(adapter):
-        return PeftModel.from_pretrained(model, adapter).merge_and_unload()
 
 
 def kept_dtype(base: Path) -> torch.dtype:

@@ -22,6 +22,7 @@ from agentmill.trainers.adapters import (
     check_lora_targets,
     is_tied,
     load_adapter,
+    load_merged,
     lora_config,
 )
 from agentmill.trainers.base_trainer import BaseTrainer
@@ -36,7 +37,6 @@ from agentmill.trainers.model_io import (
     Task,
     attention_of,
     every_process_loads,
-    load_merged,
     load_model,
     load_weights,
     save_adapter,

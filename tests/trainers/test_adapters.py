@@ -13,16 +13,17 @@ import torch
 
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.records.rows import PreferenceRow, UnpairedRow
-from agentmill.trainers.adapters import ModelFiles, with_lora_of
+from agentmill.trainers.adapters import ModelFiles, load_adapter, load_merged, with_lora_of
 from agentmill.trainers.command import DpoSettings
 from agentmill.trainers.dpo import dpo_method
 from agentmill.trainers.dpo import main as dpo_main
 from agentmill.trainers.kto import main as kto_main
 from agentmill.trainers.merge import main as merge_main
+from agentmill.trainers.model_io import load_weights
 from agentmill.trainers.preference_data import encode_pair
 from agentmill.trainers.sft import main as sft_main
 from agentmill.trainers.train_loop import load_start, make_trainer, trl_arguments
-from tests.errors import shows
+from tests.errors import shows, user_error
 from tests.model import tiny_adapter
 from tests.trainers.preference import batch_of, loaded, started
 from tests.trainers.tables import pairs, rows, unpaired_rows, write_table
@@ -221,7 +222,27 @@ def test_mistakes(adapter: Path, config: Path, model: Path, tmp_path: Path, caps
 
     some = {name: each for name, each in weights(adapter).items() if "q_proj" in name}
     save_file(some, lost / "adapter_model.safetensors")
-    assert shows(refused(lost), "model-unreadable", "missing adapter keys")
+    assert shows(refused(lost), "model-incomplete", f"the adapter {lost} lacks 4 of the tensors", "v_proj")
+
+
+def test_an_adapter_in_part_and_one_of_another_model_are_not_loaded(adapter: Path, model: Path, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    part, deeper = (Path(shutil.copytree(adapter, tmp_path / name)) for name in ("part", "deeper"))
+    held = weights(adapter)
+    first = {name: each for name, each in held.items() if ".layers.0." in name}
+    save_file(first, part / "adapter_model.safetensors")
+    third = {name.replace(".layers.0.", ".layers.2."): each.clone() for name, each in first.items()}
+    save_file({**held, **third}, deeper / "adapter_model.safetensors")
+
+    for folder, code, told in (
+        (part, "model-incomplete", f"lacks {len(held) - len(first)} of the tensors"),
+        (deeper, "base-model-differs", f"has {len(third)} tensors for layers that the model does not have"),
+    ):
+        with user_error(code, told):
+            load_merged(model, folder, "CAUSAL_LM")
+        with user_error(code, told):
+            load_adapter(load_weights(model, "CAUSAL_LM", torch.float32), folder, dropout=0.0)
 
 
 def test_the_revision_of_an_adapter_has_both_folders(adapter: Path, model: Path) -> None:

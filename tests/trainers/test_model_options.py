@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 
 from agentmill.schemas.training import TrainConfig
 from agentmill.trainers import train_loop
-from agentmill.trainers.adapters import check_lora_targets, is_tied, lora_config
-from agentmill.trainers.model_io import load_merged, load_model, load_weights, quantization
+from agentmill.trainers.adapters import check_lora_targets, is_tied, load_merged, lora_config
+from agentmill.trainers.model_io import load_model, load_weights, quantization
 from agentmill.trainers.sft import SftCollator, main
 from tests.errors import shows, user_error
 
