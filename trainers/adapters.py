@@ -45,14 +45,20 @@ class ModelFiles(NamedTuple):
         return base if self.adapter is None else f"{base}+{model_revision(self.adapter)}"
 
 
-def model_files(model: str, settings: TrainSettings, scores: bool = False) -> ModelFiles:
+def model_files(model: str, settings: TrainSettings, base: str | None, scores: bool = False) -> ModelFiles:
     """The folders that ``model`` names: those of a whole model, or of an adapter and the model it was trained on.
 
-    It is one of the training with ``settings``. Raises ``UserError`` as ``model_folder``, for an adapter of another
-    kind than LoRA and where its model is not found.
+    It is one of the training with ``settings``. ``base`` is the model of the adapter, by default the one that its files
+    name. Raises ``UserError`` as ``model_folder``, for an adapter of another kind than LoRA, where its model is not
+    found, and for a ``base`` of what is no adapter.
     """
     adapter = adapter_folder(model)
     if adapter is None:
+        if base is not None:
+            raise UserError(
+                f"{base} is given as the model of the adapter {model}, which is no adapter; leave it out",
+                ErrorCode.KEY_NOT_FOR_THIS,
+            )
         return ModelFiles(model_folder(model, scores))
     kind = read_json(adapter / ADAPTER_CONFIG).get("peft_type")
     if kind != "LORA":
@@ -63,7 +69,7 @@ def model_files(model: str, settings: TrainSettings, scores: bool = False) -> Mo
     if (adapter_task(adapter) == "SEQ_CLS") != scores:
         holds = "writes text and cannot score it" if scores else "scores text and cannot continue it"
         raise UserError(f"{model} is the adapter of a model that {holds}", ErrorCode.MODEL_OF_WRONG_KIND)
-    return ModelFiles(base_of(adapter, revisions=revisions_of(output_of(settings))), adapter)
+    return ModelFiles(base_of(adapter, base, revisions_of(output_of(settings))), adapter)
 
 
 def starting_point(settings: S, scores: bool = False) -> tuple[S, ModelFiles]:
@@ -73,7 +79,7 @@ def starting_point(settings: S, scores: bool = False) -> tuple[S, ModelFiles]:
     Raises ``UserError``.
     """
     settings = with_pinned_models(settings)
-    start = model_files(settings.model, settings, scores)
+    start = model_files(settings.model, settings, settings.base, scores)
     return with_lora_of(settings, start.adapter), start
 
 
@@ -104,7 +110,7 @@ def base_of(adapter: Path, base: str | None = None, revisions: Mapping[str, str]
     if named is None:
         raise UserError(
             f"neither {TRAINING_RECORD} nor {ADAPTER_CONFIG} in {adapter} names the model that it was trained on;"
-            " give the model with agentmill merge --base",
+            " give the model with agentmill merge --base, or as `base` of a training",
             ErrorCode.BASE_MODEL_UNKNOWN,
         )
     try:
@@ -115,7 +121,7 @@ def base_of(adapter: Path, base: str | None = None, revisions: Mapping[str, str]
     if wanted not in (None, revision):
         raise UserError(
             f"{folder} has the revision {revision}, and the adapter was trained on {wanted};"
-            " give that model with agentmill merge --base",
+            " give that model with agentmill merge --base, or as `base` of a training",
             ErrorCode.BASE_MODEL_DIFFERS,
         )
     return folder

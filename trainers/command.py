@@ -33,6 +33,9 @@ class TrainSettings(TrainConfig):
         None, description="Folder of a table of rows to validate on and not train on; `null`: see `validation`."
     )
     model: str = Field(description=f"The model to start from, or a LoRA adapter: {MODEL_NAMES}.")
+    base: str | None = Field(
+        None, description="The model of the adapter that `model` names; `null`: the one that its files name."
+    )
     output: str = Field(description="Folder to write the tuned model to; it appears when training is complete.")
     recipe: str | None = Field(None, description="Name of the recipe this is a step of, for the model card.")
     resume: bool = Field(True, description="Continue from the checkpoints of the same training; false: start over.")
@@ -44,6 +47,9 @@ class PreferenceSettings(TrainSettings):
 
     reference: str | None = Field(
         None, description=f"The model to stay close to: {MODEL_NAMES}; `null`: the one to start from."
+    )
+    reference_base: str | None = Field(
+        None, description="The model of the adapter that `reference` names; `null`: the one that its files name."
     )
 
 

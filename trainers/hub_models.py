@@ -25,6 +25,9 @@ from agentmill.schemas.models import TRAINING_RECORD, adapter_base, is_adapter
 from agentmill.schemas.records.manifest import write_atomically
 from agentmill.trainers.command import GIVEN_OFFLINE, OFFLINE, TrainSettings, output_of, say
 
+BASES = {"model": "base", "reference": "reference_base"}
+"""The settings that name models, and those that name the models of these where they are adapters."""
+
 S = TypeVar("S", bound=TrainSettings)
 R = TypeVar("R")
 
@@ -50,7 +53,7 @@ def with_pinned_models(settings: S) -> S:
     That is the commit with which the training in ``settings.output`` began, unless it starts over. Raises
     ``UserError``.
     """
-    given = {role: getattr(settings, role, None) for role in ("model", "reference")}
+    given = {role: getattr(settings, role, None) for role in (*BASES, *BASES.values())}
     named: dict[str, str] = {role: text for role, text in given.items() if text is not None}
     if not any(_may_need_hub(text) for text in named.values()):
         return settings
@@ -60,7 +63,9 @@ def with_pinned_models(settings: S) -> S:
     with _lock_file(output).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         revisions = dict(revisions_of(output, settings.resume))
-        pinned = {role: _fetched(text, role, revisions) for role, text in named.items()}
+        pinned = {
+            role: _fetched(text, role, revisions, has_base=BASES.get(role) in named) for role, text in named.items()
+        }
         if revisions:
             write_atomically(revisions_file(output), json.dumps(revisions).encode(), output.parent)
     if (output / TRAINING_RECORD).is_file():
@@ -72,8 +77,11 @@ def _may_need_hub(text: str) -> bool:
     return hub_model(text) is not None or is_adapter(Path(text).expanduser())
 
 
-def _fetched(text: str, role: str, revisions: dict[str, str]) -> str:
-    """``text`` at a commit, if it is a model on the Hub. It is downloaded, and the commit noted in ``revisions``."""
+def _fetched(text: str, role: str, revisions: dict[str, str], has_base: bool = False) -> str:
+    """``text`` at a commit, if it is a model on the Hub. It is downloaded, and the commit noted in ``revisions``.
+
+    So is the model that the files of an adapter name, unless the settings have it (``has_base``).
+    """
     model, folder = hub_model(pinned_model(text, revisions)), Path(text).expanduser()
     if model is not None:
         folder = hub_folder(model)
@@ -82,7 +90,7 @@ def _fetched(text: str, role: str, revisions: dict[str, str]) -> str:
         if str(model) != text:
             revisions[text] = folder.name
         say(f"{role}: {text} on the Hub, commit {folder.name}")
-    base = adapter_base(folder) if is_adapter(folder) else None
+    base = adapter_base(folder) if is_adapter(folder) and not has_base else None
     if base is not None and hub_model(base) is not None:
         _fetched(base, f"{role}, the model of the adapter", revisions)
     return text if model is None else str(model)

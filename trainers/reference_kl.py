@@ -265,7 +265,7 @@ def reference_files(settings: PreferenceSettings, start: ModelFiles) -> ModelFil
     Raises ``UserError`` where it cannot score the tokens of that.
     """
     reference = settings.reference
-    files = start if reference is None else model_files(reference, settings)
+    files = start if reference is None else model_files(reference, settings, settings.reference_base)
     # With another tokenizer the ids would mean other texts, and the log-probabilities could not be compared.
     if files.base != start.base and vocabulary(files.base) != vocabulary(start.base):
         raise UserError(

@@ -37,7 +37,8 @@ from agentmill.trainers.token_shards import is_token_folder
 from agentmill.trainers.validation import ValidationSource, choose_validation, open_validation_table
 
 NOT_IDENTITY = {
-    *("rows", "validation_rows", "model", "reference", "output", "recipe", "resume", "log_steps"),
+    *("rows", "validation_rows", "model", "base", "reference", "reference_base"),
+    *("output", "recipe", "resume", "log_steps"),
     *WITHOUT_EFFECT,
     "launch",  # it counts by the processes that it comes to
 }

@@ -296,7 +296,7 @@ def make_record(
         identity=setup.work.identity,
         settings=settings.model_dump(),
         base_revision=setup.work.identity["base_revision"],
-        base_model=adapter_base(setup.adapter) if setup.adapter is not None else None,
+        base_model=settings.base or adapter_base(setup.adapter) if setup.adapter is not None else None,
         revisions=revisions_of(setup.work.output),
         rows_digest=setup.table.digest,
         rows_table=setup.table.manifest.table,

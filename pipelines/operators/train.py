@@ -20,7 +20,7 @@ from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNam
 from agentmill.pipelines.operators.run_context import RunContext
 from agentmill.pipelines.operators.task_step import StepResult, TaskStep
 from agentmill.pipelines.processes.children import run_module
-from agentmill.pipelines.serving.model_folders import model_folder
+from agentmill.pipelines.serving.model_folders import BUNDLED, model_folder, model_path
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.error_codes import ErrorCode
@@ -52,6 +52,9 @@ REWARD_MODEL = "RewardModel"
 
 VALIDATION_ROWS = "validation_rows"
 """The role of rows that are not trained on, in a table of their own."""
+
+BASES = {"model": "base", "reference": "reference_base"}
+"""The setting of a trainer that has the model of the adapter that it is given for a role."""
 
 TRAININGS = "trainings"
 RECORD = TRAINING_RECORD
@@ -165,7 +168,8 @@ class Training(TaskStep, TrainConfig):
         """What the trainer reads."""
         tables = {role: str(table.folder) for role in self.table_roles for table in tables_of(inputs, role)}
         starts = {role: start_of(models[role]) for role in self.policies()}
-        return {**self._given(), **starts, **tables, "output": str(output)}
+        bases = {BASES[role]: base_of(models[role]) for role in starts if models[role].adapter_path is not None}
+        return {**self._given(), **starts, **bases, **tables, "output": str(output)}
 
 
 def start_of(config: ModelConfig) -> str:
@@ -177,6 +181,12 @@ def start_of(config: ModelConfig) -> str:
     if hub_model(named) is not None or config.adapter_path is not None:
         return named
     return str(model_folder(named))
+
+
+def base_of(config: ModelConfig) -> str:
+    """The model that an adapter of ``config`` is trained on, as a trainer is given it."""
+    named = str(config.model)
+    return named if named.startswith(BUNDLED) or hub_model(named) is not None else str(model_path(named))
 
 
 class TrainSft(SftConfig, Training):

@@ -23,7 +23,7 @@ from agentmill.pipelines.recipes.plan import Plan, families_of
 from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.serving.chat_template import check_template
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint
-from agentmill.pipelines.serving.model_folders import BUNDLED, check_model, model_path
+from agentmill.pipelines.serving.model_folders import BUNDLED, check_base_of, check_model, model_path
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.vllm_command import gpu_groups
 from agentmill.schemas.error_codes import ErrorCode
@@ -31,7 +31,7 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
 from agentmill.schemas.lora import PEFT_NAMES, check_lora_agrees
 from agentmill.schemas.model_hub import cached_model, hub_model
-from agentmill.schemas.models import ADAPTER_CONFIG, cache_folder, chat_template, read_json
+from agentmill.schemas.models import ADAPTER_CONFIG, cache_folder, chat_template, model_revision, read_json
 from agentmill.schemas.templates.folder_tokenizer import tokenizer_folder
 from agentmill.schemas.training import TRAINING_TEMPLATE, template_text
 from agentmill.synthesis.environments import extra_of, is_sandboxed
@@ -206,9 +206,11 @@ def needs_of_managed(config: ModelConfig, trained: Mapping[str, Step], *, serves
         yield Need(("model", model), "recipe", partial(check_model, model))
     if model.startswith(BUNDLED) and not (cache_folder() / model.removeprefix(BUNDLED)).is_dir():
         yield Need(("extra", "train"), "machine", partial(require, "train"))
+    # What a step trains has no revision yet.
+    base = None if model in trained or awaits_download(model) else model
     for adapter in server.lora.values():
         if adapter not in trained and not awaits_download(adapter):
-            yield Need(("adapter", adapter), "recipe", partial(check_adapter, adapter))
+            yield Need(("adapter", adapter, model), "recipe", partial(check_adapter, adapter, base))
     if not serves:
         return
     size, replicas = str(server.tensor_parallel_size), str(server.replicas)
@@ -255,13 +257,21 @@ def check_tokenizer(field: str, folder: str) -> None:
         )
 
 
-def check_adapter(folder: str) -> None:
-    """Raises ``UserError`` for a folder that is no adapter."""
+def check_adapter(folder: str, base: str | None = None) -> None:
+    """Raises ``UserError`` for a folder that is no adapter, or one of another model than ``base``, if that is given.
+
+    Of a ``base`` that is not there another check speaks.
+    """
     if not (model_path(folder) / ADAPTER_CONFIG).is_file():
         raise UserError(
             f"the adapter {folder} holds no adapter_config.json; expected a PEFT adapter folder",
             ErrorCode.NOT_AN_ADAPTER,
         )
+    if base is None:
+        return
+    model = cache_folder() / base.removeprefix(BUNDLED) if base.startswith(BUNDLED) else model_path(base)
+    if (model / "config.json").is_file():
+        check_base_of(folder, base, partial(model_revision, model))
 
 
 def check_adapter_settings(training: Training, adapter: str, maker: Step | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from agentmill.schemas.error_codes import ErrorCode
@@ -12,7 +13,7 @@ from agentmill.schemas.errors import UserError, near_match, parse_labelled, prin
 from agentmill.schemas.extras import require
 from agentmill.schemas.model_hub import cached_model, fetch_model, hub_model
 from agentmill.schemas.models import BUNDLED as BUNDLED_MODELS
-from agentmill.schemas.models import is_adapter
+from agentmill.schemas.models import TRAINING_RECORD, is_adapter, read_json
 
 BUNDLED = "bundled:"
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
@@ -24,6 +25,20 @@ def model_path(model: str) -> Path:
     hub = hub_model(model)
     found = None if hub is None else cached_model(hub)
     return found or Path(model).expanduser().resolve()
+
+
+def check_base_of(adapter: str, base: str, revision: Callable[[], str]) -> None:
+    """Raises ``UserError`` for an adapter whose record says that it was trained on another model than ``base``.
+
+    ``revision`` gives that of ``base``. It is asked for only where the adapter's is known.
+    """
+    wanted = read_json(model_path(adapter) / TRAINING_RECORD).get("base_revision")
+    if wanted is not None and wanted != (found := revision()):
+        raise UserError(
+            f"the adapter {adapter} was trained on a model of the revision {wanted}, and {base} has {found}\n"
+            "name the model that it was trained on as `model`, or an adapter of this one",
+            ErrorCode.BASE_MODEL_DIFFERS,
+        )
 
 
 def check_model(model: str) -> None:

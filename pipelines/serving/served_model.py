@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from agentmill.pipelines.serving.endpoints import Endpoint
-from agentmill.pipelines.serving.model_folders import model_folder
+from agentmill.pipelines.serving.model_folders import check_base_of, model_folder
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.record import JsonObject
@@ -35,9 +35,14 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, config: ModelConfig, workers: int = 1, ledger: str | None = None) -> ServedModel:
-        """A model as configured, not served yet; the files of one that we will serve are read for its revision."""
-        managed = config.managed and config.model is not None
+        """A model as configured, not served yet; the files of one that we will serve are read for its revision.
+
+        Raises ``UserError`` where there is no such model, or the adapter that acts was trained on another one.
+        """
+        managed, adapter = config.managed and config.model is not None, config.adapter_path
         revision = model_revision(model_folder(str(config.model))) if managed else None
+        if adapter is not None and revision is not None:
+            check_base_of(adapter, str(config.model), lambda: revision)
         return cls(config=config, revision=revision, workers=workers, ledger=ledger)
 
     @property

@@ -245,6 +245,32 @@ def test_an_adapter_in_part_and_one_of_another_model_are_not_loaded(adapter: Pat
             load_adapter(load_weights(model, "CAUSAL_LM", torch.float32), folder, dropout=0.0)
 
 
+def test_the_model_of_an_adapter_can_be_named(
+    adapter: Path, config: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An adapter that was moved names a folder of another machine."""
+    moved, other = Path(shutil.copytree(adapter, tmp_path / "moved")), Path(shutil.copytree(model, tmp_path / "other"))
+    record = record_of(adapter)
+    record["settings"]["model"] = "/nowhere/base"
+    (moved / "training.json").write_text(json.dumps(record))
+    (other / "generation_config.json").write_text("{}")
+    more = ["--config", str(config), f"output={tmp_path / 'more'}", "max_steps=1", "lora={merge: false}"]
+    for given, code in (
+        ([f"model={moved}"], "model-missing"),
+        ([f"model={moved}", f"base={other}"], "base-model-differs"),
+        ([f"model={model}", f"base={model}"], "key-not-for-this"),
+    ):
+        assert sft_main([*more, *given]) == 2
+        assert shows(capsys.readouterr().err, code)
+    assert sft_main([*more, f"model={moved}", f"base={model}"]) == 0
+    assert record_of(tmp_path / "more")["base_model"] == str(model)
+
+    table = write_table(tmp_path / "rows", pairs(), PreferenceRow)
+    named = [f"rows={table}", f"model={model}", f"reference={moved}", f"reference_base={model}"]
+    assert dpo_main([*more[:2], f"output={tmp_path / 'dpo'}", "max_steps=1", *named]) == 0
+    assert record_of(tmp_path / "dpo")["identity"]["reference_revision"] == ModelFiles(model, moved).revision
+
+
 def test_the_revision_of_an_adapter_has_both_folders(adapter: Path, model: Path) -> None:
     base, revision = ModelFiles(model).revision, ModelFiles(model, adapter).revision
     assert revision.startswith(f"{base}+")

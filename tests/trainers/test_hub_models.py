@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,6 +79,18 @@ def test_references_and_the_models_of_adapters_are_fetched_too(world: World, mod
 
     local = world.settings(str(model))
     assert with_pinned_models(local) is local
+
+
+def test_the_model_that_is_named_for_an_adapter_is_fetched_and_not_its_own(world: World) -> None:
+    commit = world.hub.branches["org/tiny"]["main"]
+    adapter = Path(shutil.copytree(tiny_adapter(), world.folder / "adapter"))
+    held = json.loads((adapter / "adapter_config.json").read_bytes())
+    (adapter / "adapter_config.json").write_text(json.dumps({**held, "base_model_name_or_path": "org/gone"}))
+    with user_error("hub-repo-missing", "org/gone"):
+        with_pinned_models(world.settings(str(adapter)))
+    pinned = with_pinned_models(world.settings(str(adapter), base="org/tiny"))
+    assert (pinned.model, pinned.base) == (str(adapter), f"org/tiny@{commit}")
+    assert revisions_of(world.folder / "tuned") == {"org/tiny": commit}
 
 
 def test_mistakes_are_those_of_the_hub(

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 TRAIN = {"operator": "train_sft", "rows": "rows", "model": "actor", "max_steps": 1, "batch_size": 1, "as": "tuned"}
 BY_NAME = {"rows", "validation_rows", "model", "reference"}
 """A recipe names them, a trainer gets folders."""
-OF_A_TRAINER = {"output", "recipe", "resume", "log_steps"}
+OF_A_TRAINER = {"output", "recipe", "resume", "log_steps", "base", "reference_base"}
 
 SETTINGS = [(TrainSft, SftSettings), (TrainDpo, DpoSettings), (TrainKto, KtoSettings), (TrainReward, RewardSettings)]
 

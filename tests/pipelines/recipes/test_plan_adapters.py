@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
-from agentmill.pipelines.operators.train import start_of
+from agentmill.pipelines.operators.train import TrainDpo, Training, start_of
 from agentmill.pipelines.recipes.precheck import check_dry
 from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.serving import servers as pool
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.server_config import ServerConfig
 from agentmill.pipelines.serving.servers import server_key
 from agentmill.schemas.config import read_yaml
 from agentmill.schemas.models import model_revision
@@ -95,6 +96,35 @@ def test_other_matrices_than_those_of_the_adapter_are_refused_while_planning(tmp
     more = {**TRAIN, "model": "scout", "lora": {"rank": 8}, "as": "more"}
     with user_error("lora-differs", "lora.rank is 8", "scout", "has 4"):
         check_dry(plan_of(tmp_path, [*ROWS, SCOUT, more]))
+
+
+def test_an_adapter_of_another_model_is_refused_before_a_run(tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"r": 4}')
+    entry: dict[str, Any] = {"policy": "vllm", "model": str(tiny_model()), "adapter": "polite"}
+    entry["server"] = {"lora": {"polite": str(adapter)}}
+    plan = plan_of(tmp_path, [*ROWS, {**TRAIN, "lora": {"merge": False}}], models={"actor": entry})
+    (adapter / "training.json").write_text('{"base_revision": "0123456789abcdef"}')
+    with user_error("base-model-differs", str(adapter), "0123456789abcdef", str(tiny_model())):
+        check_dry(plan)
+    (adapter / "training.json").write_text(f'{{"base_revision": "{model_revision(tiny_model())}"}}')
+    check_dry(plan)
+
+
+def test_a_training_from_an_adapter_is_one_of_the_model_of_its_entry(tmp_path: Path) -> None:
+    more = {**TRAIN, "model": "scout", "lora": {"merge": False}, "as": "more"}
+    step = steps_of(tmp_path, SCOUT, more)["more"]
+    assert isinstance(step.parameters, Training)
+    given = step.parameters._settings({}, step.models, tmp_path)
+    assert (given["model"], given["base"]) == (str(tmp_path / "run/scout"), "bundled:smollm2-135m-instruct")
+
+    scout = ModelConfig(policy="vllm", model="~/base", adapter="scout", server=ServerConfig(lora={"scout": "scout"}))
+    whole = ModelConfig(policy="vllm", model=str(tiny_model()))
+    preferring = TrainDpo.model_validate({"rows": "rows", "model": "actor", "reference": "scout"})
+    given = preferring._settings({}, {"model": whole, "reference": scout}, tmp_path)
+    assert (given["reference"], given["reference_base"]) == ("scout", str(Path("~/base").expanduser()))
+    assert "base" not in given
 
 
 @pytest.mark.parametrize(
