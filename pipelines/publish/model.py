@@ -30,6 +30,7 @@ from agentmill.schemas.config import read_yaml
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import file_sha256
+from agentmill.schemas.models import adapter_base
 from agentmill.schemas.records.record import JsonObject
 
 CARD, ADAPTER = "README.md", "adapter_config.json"
@@ -69,8 +70,8 @@ def model(order: Order) -> Publication:
     texts = {each.name: text_of(each) for each in paths if not matches(each.name, BINARY)}
     whole = complete(order.path, paths, [each.name for each in seen if each not in paths])
     if ADAPTER in files:
-        texts[ADAPTER] = adapter_config(order)
-        files[ADAPTER] = LocalFile.of(texts[ADAPTER].encode())
+        texts |= {ADAPTER: adapter_config(order), RECORD: training_record(order)}
+        files |= {name: LocalFile.of(texts[name].encode()) for name in (ADAPTER, RECORD)}
     summary = run_summary(order.path)
     # Made twice: this one is looked through, and the one that goes up tells what was found.
     texts[CARD] = model_card(order, licence, summary, [])
@@ -176,12 +177,27 @@ def adapter_config(order: Order) -> str:
             f"{order.path} is an adapter; say what it adapts on the Hub with --base-model ORG/NAME",
             ErrorCode.BASE_MODEL_UNKNOWN,
         )
+    return with_base(path, "base_model_name_or_path", order.base_model)
+
+
+def training_record(order: Order) -> str:
+    """The record of an adapter's training with its base on the Hub, which readers look for before any other.
+
+    The base stays at the commit that was trained on, if that is known. ``base_revision`` stays, too: it tells whether
+    what is on the Hub is what was trained on.
+    """
+    trained_on = adapter_base(order.path) or ""
+    base = trained_on if trained_on.startswith(f"{order.base_model}@") else str(order.base_model)
+    return with_base(order.path / RECORD, "base_model", base)
+
+
+def with_base(path: Path, key: str, base: str) -> str:
+    """A JSON file of an adapter that has its ``base`` as ``key``. Raises ``UserError`` if it is damaged."""
     try:
         held = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); run its training again", ErrorCode.DAMAGED_FILE) from None
-    summary = msgspec.json.encode({**held, "base_model_name_or_path": order.base_model})
-    return msgspec.json.format(summary, indent=2).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode({**held, key: base}), indent=2).decode() + "\n"
 
 
 def run_summary(folder: Path) -> Summary | None:

@@ -13,6 +13,7 @@ from agentmill.pipelines.processes.identity import LOCK
 from agentmill.pipelines.publish.checks import Check
 from agentmill.pipelines.publish.model import ADAPTER, model
 from agentmill.pipelines.publish.publication import Order
+from agentmill.schemas.models import adapter_base
 from agentmill.schemas.records.manifest import write_manifest
 from agentmill.schemas.tables import Table
 from tests.builders import run_of_source, trajectory
@@ -45,6 +46,29 @@ def test_an_adapter_is_published_with_the_name_of_its_base_on_the_hub(adapter: P
     assert msgspec.json.decode(published) == {**CONFIG, "base_model_name_or_path": "org/base"}
     assert msgspec.json.decode((adapter / ADAPTER).read_bytes()) == CONFIG
     assert {each.name: each.items for each in found.checks}["local paths"] == ["local_path in training.json"]
+
+
+@pytest.mark.parametrize(
+    ("record", "base"),
+    [
+        ({"settings": {"model": "/home/jane/models/base"}}, "org/base"),
+        ({"settings": {"model": "org/base@" + "0" * 40}}, "org/base@" + "0" * 40),
+        ({"settings": {"model": "runs/x/first"}, "base_model": "/home/jane/models/base"}, "org/base"),
+        ({"settings": {"model": "org/another@" + "0" * 40}}, "org/base"),
+    ],
+)
+def test_who_downloads_an_adapter_finds_its_base_on_the_hub(adapter: Path, record: dict[str, Any], base: str) -> None:
+    (adapter / "training.json").write_bytes(msgspec.json.encode({**record, "base_revision": "abc"}))
+    found = model(order(adapter, "org/base"))
+    downloaded = adapter.parent / "downloaded"
+    downloaded.mkdir()
+    for name in (ADAPTER, "training.json"):
+        source = found.files[name].source
+        assert isinstance(source, bytes)
+        (downloaded / name).write_bytes(source)
+    assert adapter_base(downloaded) == base
+    held = msgspec.json.decode((downloaded / "training.json").read_bytes())
+    assert held == {**record, "base_revision": "abc", "base_model": base}
 
 
 def test_an_adapter_of_a_folder_here_is_of_no_use_elsewhere(adapter: Path) -> None:
