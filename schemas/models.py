@@ -24,14 +24,30 @@ CONFIG_BYTES = 2**26
 """Of a model's configuration files; a large vocabulary of added tokens takes a few million."""
 
 
+PICKLED = (".bin", ".pt")
+"""What the names of weights end with that are loaded where a folder has no model in safetensors."""
+
+NO_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt"})
+"""What trainers of others leave in the folder of a model; vLLM passes over the same files."""
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The weights in a model folder. Pickled ones are among them only where they would be loaded."""
+    safe = [path for path in folder.iterdir() if path.suffix == ".safetensors"]
+    if any("model" in path.name for path in safe):
+        return safe
+    return safe + [path for path in folder.iterdir() if path.suffix in PICKLED and path.name not in NO_WEIGHTS]
+
+
 def model_revision(folder: Path) -> str:
     """Digest of the files that make a model what it is: weights, configuration, tokenizer.
 
     Two trainings that end with the same model, of which one was interrupted, give the same revision.
     """
-    kinds = (".safetensors", ".json", ".jinja", ".model")
+    kinds = (".json", ".jinja", ".model")
+    files = [path for path in folder.iterdir() if path.suffix in kinds and path.name != TRAINING_RECORD]
     # The order of a folder's entries depends on the file system.
-    files = sorted(path for path in folder.iterdir() if path.suffix in kinds and path.name != TRAINING_RECORD)
+    files = sorted([*files, *weight_files(folder)])
     return digest("model", [[path.name, file_sha256(path)] for path in files])[:16]
 
 

@@ -13,10 +13,10 @@ from agentmill.schemas.errors import UserError, near_match, parse_labelled, prin
 from agentmill.schemas.extras import require
 from agentmill.schemas.model_hub import cached_model, fetch_model, hub_model
 from agentmill.schemas.models import BUNDLED as BUNDLED_MODELS
-from agentmill.schemas.models import TRAINING_RECORD, is_adapter, read_json
+from agentmill.schemas.models import PICKLED, TRAINING_RECORD, is_adapter, read_json, weight_files
 
 BUNDLED = "bundled:"
-WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
+WEIGHTS = (".safetensors", *PICKLED)
 TOKENIZERS = {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "tekken.json"}
 
 
@@ -57,9 +57,11 @@ def check_model(model: str) -> None:
         return
     folder = model_folder(model)
     held = {path.name for path in folder.iterdir()}
-    if not any(Path(name).suffix in WEIGHTS for name in held):
+    if not weight_files(folder):
+        converted = any(name.endswith(".gguf") for name in held)
+        hint = "\nGGUF files are not loaded: name the model that they were made from" if converted else ""
         raise UserError(
-            f"the model folder {model} holds no weights; expected {' or '.join(WEIGHTS)} files in it",
+            f"the model folder {model} holds no weights; expected {' or '.join(WEIGHTS)} files in it{hint}",
             ErrorCode.MODEL_INCOMPLETE,
         )
     if not held & TOKENIZERS:

@@ -78,3 +78,24 @@ def test_the_record_of_a_training_is_no_part_of_the_revision(tmp_path: Path) -> 
     (tmp_path / "m" / "training.json").write_text("{}")
     assert model_revision(tmp_path / "m") == one
     assert model_revision(model(tmp_path / "m", "b")) != one
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "consolidated.00.pt"])
+def test_pickled_weights_are_in_the_revision_where_they_are_loaded(name: str, tmp_path: Path) -> None:
+    one, other = (model(tmp_path / each) for each in ("one", "other"))
+    for folder in (one, other):
+        (folder / name).write_bytes(folder.name.encode())
+    assert model_revision(one) != model_revision(other)
+    # Both vLLM and transformers take these first.
+    for folder in (one, other):
+        (folder / "model.safetensors").write_bytes(b"weights")
+    assert model_revision(one) == model_revision(other)
+
+
+def test_what_trainers_leave_is_no_part_of_a_model(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m")
+    (folder / "pytorch_model.bin").write_bytes(b"weights")
+    before = model_revision(folder)
+    for name in ("training_args.bin", "optimizer.pt"):
+        (folder / name).write_bytes(b"x")
+    assert model_revision(folder) == before

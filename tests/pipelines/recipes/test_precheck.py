@@ -63,6 +63,8 @@ def test_a_bundled_model_that_is_not_known(tmp_path: Path) -> None:
     [
         ([], "holds no config.json"),
         (["config.json", "tokenizer.json"], "holds no weights"),
+        (["config.json", "tokenizer.json", "training_args.bin"], "holds no weights"),
+        (["config.json", "tokenizer.json", "model.Q4_K_M.gguf"], "GGUF files are not loaded"),
         (["config.json", "model.safetensors"], "holds no tokenizer"),
     ],
 )
