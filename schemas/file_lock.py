@@ -5,11 +5,34 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from pathlib import Path
 from typing import IO
 
 
 class Locked(Exception):
     """Another process holds the lock; the text is its pid, or ``unknown``."""
+
+
+def open_locked(path: Path) -> IO[str]:
+    """The file at ``path``, made if missing, opened and locked. Who holds it may remove it. Raises ``Locked``."""
+    while True:
+        handle = path.open("a+", encoding="utf-8")
+        try:
+            lock(handle)
+            if _is_at(handle, path):
+                return handle
+        except BaseException:
+            handle.close()
+            raise
+        # The holder has removed it since it was opened: others would lock a new file of the same name.
+        handle.close()
+
+
+def _is_at(handle: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def lock(handle: IO[str]) -> None:

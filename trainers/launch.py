@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from agentmill.schemas.config import validate
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.file_lock import Locked, lock
+from agentmill.schemas.file_lock import Locked, open_locked
 from agentmill.schemas.launch import (
     NO_CONTEXT_PARALLEL,
     DeepSpeedPart,
@@ -79,17 +79,16 @@ def sole_training(output: Path) -> Iterator[None]:
         yield
         return
     path = output.with_name(f".{output.name}.lock")
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = path.open("a+", encoding="utf-8")
+    try:
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = open_locked(path)
+    except Locked as owner:
+        raise UserError(
+            f"process {owner} trains {output} now\nwait for it, stop it, or choose another `output`",
+            ErrorCode.RUN_IN_USE,
+        ) from owner
     with handle:
-        try:
-            lock(handle)
-        except Locked as owner:
-            raise UserError(
-                f"process {owner} trains {output} now\nwait for it, stop it, or choose another `output`",
-                ErrorCode.RUN_IN_USE,
-            ) from owner
         try:
             yield
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import logging
 import os
 import subprocess
@@ -311,6 +312,23 @@ def test_an_output_has_one_training_at_a_time(tmp_path: Path, monkeypatch: pytes
     assert list((tmp_path / "models").iterdir()) == []
     with sole_training(output):
         pass
+
+
+def test_a_lock_that_was_removed_before_it_was_held_holds_nobody_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The training that held it may end between the opening of its file and the lock on it."""
+    output, flock, removed = tmp_path / "tuned", fcntl.flock, [tmp_path / ".tuned.lock"]
+
+    def end_then_lock(handle: Any, operation: int) -> None:
+        if removed:
+            removed.pop().unlink()
+        flock(handle, operation)
+
+    monkeypatch.setattr("agentmill.schemas.file_lock.fcntl.flock", end_then_lock)
+    with sole_training(output), user_error("run-in-use"), sole_training(output):
+        raise AssertionError("two trainings write to one folder")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_command_is_refused_while_another_trains(
