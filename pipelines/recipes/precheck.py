@@ -293,7 +293,7 @@ def check_chat_template(model: str) -> None:
 
 def check_served_template(base: ModelConfig, given: str) -> None:
     """Raises ``UserError`` where an adapter of ``base`` is trained with another template than it is served with."""
-    if base.server.chat_template != given:
+    if base.server.chat_template != str(Path(given).expanduser()):
         raise UserError(
             f"chat_template: {given} is not what an adapter is served with, which is the template of its model\n"
             "set lora.merge, or name the same file as `server.chat_template` of the model",

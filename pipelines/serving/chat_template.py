@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.models import chat_template, read_json
+from agentmill.schemas.models import chat_template, is_reward_model, read_json
 from agentmill.schemas.templates.process import read_template, shared
 from agentmill.schemas.templates.rendering import TemplateError
 
@@ -68,7 +68,13 @@ def tool_parser(folder: Path, given: str | None = None) -> str:
 def check_template(folder: Path) -> None:
     """Raises ``UserError`` for a model without a chat template, or with one that takes too much time or memory; warns
     of one that has no word for tools."""
-    template = chat_template(folder)
+    template, scores = chat_template(folder), is_reward_model(folder)
+    if not template and scores:
+        raise UserError(
+            f"the reward model {folder} has no chat template, so it cannot be shown conversations\n"
+            "put the one that it was trained with into that folder as chat_template.jinja",
+            ErrorCode.MODEL_WITHOUT_TEMPLATE,
+        )
     if not template:
         raise UserError(
             f"the model {folder} has no chat template, so it cannot be asked for turns\n"
@@ -76,7 +82,9 @@ def check_template(folder: Path) -> None:
             ErrorCode.MODEL_WITHOUT_TEMPLATE,
         )
     check_rendering(template)
-    if "tools" not in template:
+    if "tools" not in template and scores:
+        logger.warning("the chat template of %s has no word for tools, so it scores without seeing them", folder)
+    elif "tools" not in template:
         logger.warning(
             "the chat template of %s has no word for tools, so `scaffold: tools` does not tell the model of any;"
             " `scaffold: tools_hermes` writes them into the prompt, or give another template as `server.chat_template`",

@@ -99,9 +99,13 @@ class ServerConfig(Config):
     @field_validator("chat_template")
     @classmethod
     def _there(cls, chat_template: str | None) -> str | None:
-        if chat_template is not None and not Path(chat_template).is_file():
+        if chat_template is None:
+            return None
+        # vLLM takes it as it is.
+        file = Path(chat_template).expanduser()
+        if not file.is_file():
             raise ValueError(f"there is no file {chat_template}; expected a Jinja chat template")
-        return chat_template
+        return str(file)
 
     @property
     def sequences(self) -> int:

@@ -20,7 +20,6 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import install_command
 from agentmill.schemas.launch import visible_gpus
-from agentmill.schemas.model_hub import hub_model
 from agentmill.schemas.models import context_length, is_reward_model
 
 LONGEST_CONTEXT = 4096
@@ -60,7 +59,7 @@ def writing_arguments(folder: Path, config: ServerConfig) -> list[str]:
     if config.chat_template is not None:
         command += ["--chat-template", config.chat_template]
     if config.lora:
-        folders = {name: model_path(path) if hub_model(path) else Path(path) for name, path in config.lora.items()}
+        folders = {name: model_path(path) for name, path in config.lora.items()}
         modules = [f"{name}={folder}" for name, folder in folders.items()]
         rank = max(_lora_rank(folder) for folder in folders.values())
         command += ["--enable-lora", "--max-loras", str(len(modules)), "--max-lora-rank", str(rank)]

@@ -91,7 +91,9 @@ def test_a_model_folder_without_a_chat_template_cannot_be_asked_and_is_trained_w
     check_run(plan)
 
 
-def test_an_adapter_is_trained_with_the_template_that_it_is_served_with(tmp_path: Path) -> None:
+def test_an_adapter_is_trained_with_the_template_that_it_is_served_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "template.jinja"
     file.write_text("{{ messages }} {{ tools }}", encoding="utf-8")
     actor: dict[str, Any] = {"policy": "vllm", "model": str(tiny_model())}
@@ -100,6 +102,9 @@ def test_an_adapter_is_trained_with_the_template_that_it_is_served_with(tmp_path
     assert said.startswith(f"tuned (train_sft, steps.2): chat_template: {file} is not what an adapter is served with")
     assert advice == "set lora.merge, or name the same file as `server.chat_template` of the model"
     check_run(plan_of(tmp_path, *steps, **actor, server={"chat_template": str(file)}))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    steps[2]["chat_template"] = "~/template.jinja"
+    check_run(plan_of(tmp_path, *steps, **actor, server={"chat_template": "~/template.jinja"}))
     check_run(plan_of(tmp_path, *steps[:2], {**steps[2], "lora": {}}, **actor))
 
 

@@ -109,6 +109,19 @@ def test_a_model_that_cannot_be_asked_is_refused_before_it_is_served(tmp_path: P
     assert plans_of(ModelConfig(policy="vllm", model=str(folder), server=given), tmp_path / "run")
 
 
+def test_a_reward_model_without_a_template_is_not_told_to_set_what_it_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = model(tmp_path / "m")
+    (folder / "config.json").write_text('{"architectures": ["LlamaForSequenceClassification"]}')
+    with user_error("model-without-template", "chat_template.jinja") as caught:
+        check_template(folder)
+    assert "server.chat_template" not in str(caught.value)
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    check_template(folder)
+    assert "so it scores without seeing them" in caplog.messages[0]
+
+
 def test_a_template_without_tools_is_remarked_upon(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         check_template(model(tmp_path / "m", "{{ messages }} {{ tools }}"))

@@ -139,6 +139,19 @@ def test_a_missing_model_is_named(tmp_path: Path) -> None:
         model_folder("bundled:smollm")
 
 
+def test_files_in_the_home_of_a_user_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    adapter, template = tmp_path / "ad", tmp_path / "t.jinja"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"r": 8}')
+    template.write_text("{{ tools }}")
+    config = ServerConfig(chat_template="~/t.jinja", lora={"x": "~/ad"})
+    options = dict(itertools.pairwise(vllm_command.vllm_command(folder_with(tmp_path), "name", config, 2345)))
+    assert options["--chat-template"] == str(template)
+    assert options["--lora-modules"] == f"x={adapter}"
+    assert config.identity() == ServerConfig(chat_template=str(template)).identity()
+
+
 def test_the_command_serves_the_folder_as_configured(tmp_path: Path) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
