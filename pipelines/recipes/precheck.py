@@ -15,6 +15,7 @@ import msgspec
 
 from agentmill.pipelines.doctor import sandbox
 from agentmill.pipelines.engine.provenance import check_ours
+from agentmill.pipelines.operators.evaluate import Evaluate
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.operators.train import Training
 from agentmill.pipelines.recipes.estimate import estimate
@@ -25,7 +26,8 @@ from agentmill.pipelines.serving.chat_template import check_template
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint
 from agentmill.pipelines.serving.model_folders import BUNDLED, check_base_of, check_model, model_path
 from agentmill.pipelines.serving.models import ModelConfig
-from agentmill.pipelines.serving.vllm_command import gpu_groups
+from agentmill.pipelines.serving.servers import server_key
+from agentmill.pipelines.serving.vllm_command import server_gpus
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
@@ -137,6 +139,7 @@ def needs_of(step: Step, trained: Mapping[str, Step]) -> Iterator[Need]:
             yield from needs_of_managed(model, trained, serves=not isinstance(parameters, Training))
         else:
             yield from needs_of_endpoints(model)
+    yield from needs_of_gpus(step)
     if parameters.runs_code():
         yield Need(("sandbox",), "machine", partial(check_sandbox, "this step runs"))
     own_extra = parameters.needs_extra()
@@ -214,10 +217,25 @@ def needs_of_managed(config: ModelConfig, trained: Mapping[str, Step], *, serves
     if not serves:
         return
     size, replicas = str(server.tensor_parallel_size), str(server.replicas)
-    yield Need(("vllm", size, replicas), "machine", partial(_discard, partial(gpu_groups, server)))
+    yield Need(("vllm", size, replicas), "machine", partial(_discard, partial(server_gpus, {"": config})))
     own_template = server.chat_template is None and "--tokenizer-mode" not in server.arguments
     if own_template and not model.startswith(BUNDLED) and model not in trained:
         yield Need(("chat template", model), "recipe", partial(check_chat_template, model))
+
+
+def needs_of_gpus(step: Step) -> Iterator[Need]:
+    """That the models which a step serves together fit on the GPUs."""
+    parameters = step.parameters
+    if isinstance(parameters, Evaluate):
+        # Models that are compared play one after the other.
+        together = [parameters.roles(name, step.models) for name in parameters.models]
+    else:
+        together = [] if isinstance(parameters, TaskStep) else [step.models]
+    for models in together:
+        served = {server_key(model): model for model in models.values() if model.managed}
+        # Of one alone another check speaks.
+        if len(served) > 1:
+            yield Need(("vllm", *sorted(served)), "machine", partial(_discard, partial(server_gpus, served)))
 
 
 def needs_of_requests(config: ModelConfig) -> Iterator[Need]:

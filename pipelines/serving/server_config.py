@@ -75,12 +75,12 @@ class SamplingConfig(Config):
 class ServerConfig(Config):
     """A vLLM server that the launcher starts: one for each group of ``tensor_parallel_size`` GPUs, one on CPU.
 
-    ``replicas`` defaults to as many as there are groups. ``max_model_len``, in tokens, defaults to the model's own, but
-    at most 4,096; ``max_num_seqs``, how many sequences a server works on at once, to 32 on CPU and 256 on GPUs;
-    ``kv_cache_gib`` is the size of the cache on CPU. ``tool_call_parser`` is found by the model's chat template,
-    unless given; ``chat_template``, a file, takes the place of the model's own. ``lora`` has adapters by the names they
-    are served under, in addition to the model. ``restarts`` counts how often a server that dies or does not answer is
-    started again. ``arguments`` go to vLLM as they are.
+    ``replicas`` defaults to as many as fit beside the other models that a step uses. ``max_model_len``, in tokens,
+    defaults to the model's own, but at most 4,096; ``max_num_seqs``, how many sequences a server works on at once,
+    to 32 on CPU and 256 on GPUs; ``kv_cache_gib`` is the size of the cache on CPU. ``tool_call_parser`` is found by
+    the model's chat template, unless given; ``chat_template``, a file, takes the place of the model's own. ``lora``
+    has adapters by the names they are served under, in addition to the model. ``restarts`` counts how often a
+    server that dies or does not answer is started again. ``arguments`` go to vLLM as they are.
     """
 
     max_model_len: Annotated[int | None, Field(ge=16)] = None

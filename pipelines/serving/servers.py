@@ -10,7 +10,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,11 +18,12 @@ import msgspec
 
 from agentmill.pipelines.serving.chat_template import check_rendering, check_template
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint, free_ports, is_free, is_healthy
+from agentmill.pipelines.serving.gpus import Groups
 from agentmill.pipelines.serving.model_folders import model_folder
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.pipelines.serving.server_process import HUNG_S, ServerError, ServerPlan, ServerProcess, ServerRecords
-from agentmill.pipelines.serving.vllm_command import gpu_groups, vllm_command, vllm_environment
+from agentmill.pipelines.serving.vllm_command import server_gpus, vllm_command, vllm_environment
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, is_interrupt
 from agentmill.schemas.templates.process import read_template
@@ -38,10 +39,10 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def serve(config: ModelConfig, run_dir: Path, taken: Collection[str] = ()) -> Iterator[list[Endpoint]]:
+def serve(config: ModelConfig, run_dir: Path, gpus: Groups | None = None) -> Iterator[list[Endpoint]]:
     """The endpoints of a model, ready, for as long as the block lasts; none for a policy that asks no model.
 
-    GPUs that are ``taken`` by other models are used only where the others are too few.
+    ``gpus`` are those of each server; by default it has all GPUs to itself.
 
     Raises ``UserError`` for addresses that cannot be reached and for what cannot be started, ``ServerError`` for a
     server that does not come up or that died more often than ``server.restarts`` allows.
@@ -54,7 +55,7 @@ def serve(config: ModelConfig, run_dir: Path, taken: Collection[str] = ()) -> It
     # Strays of a killed run hold the memory that the new servers need.
     records.reap()
     with run_servers(
-        plans_of(config, run_dir, taken), records, config.server.start_timeout_s, config.server.restarts
+        plans_of(config, run_dir, gpus), records, config.server.start_timeout_s, config.server.restarts
     ) as ready:
         yield ready
 
@@ -163,23 +164,23 @@ def _given(config: ModelConfig) -> list[Endpoint]:
     return endpoints
 
 
-def plans_of(config: ModelConfig, run_dir: Path, taken: Collection[str] = ()) -> list[ServerPlan]:
+def plans_of(config: ModelConfig, run_dir: Path, gpus: Groups | None = None) -> list[ServerPlan]:
     """One server for each group of GPUs. Raises ``UserError`` for a port in use and for a missing chat template."""
     folder, server = model_folder(config.model or ""), config.server
     if server.chat_template is not None:
         check_rendering(read_template(Path(server.chat_template)))
     elif "--tokenizer-mode" not in server.arguments:
         check_template(folder)
-    groups = gpu_groups(server, taken)
+    groups = server_gpus({"": config})[""] if gpus is None else gpus
     return [
         ServerPlan(
             command=vllm_command(folder, config.served_name, server, port),
-            environment=vllm_environment(server, gpus),
+            environment=vllm_environment(server, group),
             port=port,
             model=config.acting_name,
             log=run_dir / LOGS / f"vllm-{config.served_name}-{port}.log",
         )
-        for gpus, port in zip(groups, _ports(server.port, len(groups)), strict=True)
+        for group, port in zip(groups, _ports(server.port, len(groups)), strict=True)
     ]
 
 
@@ -208,7 +209,7 @@ class ModelPool:
         self._workers = workers
         self._print_line = print_line
         self._served: dict[ServerKey, tuple[ExitStack, list[Endpoint]]] = {}
-        self._gpus: dict[ServerKey, set[str]] = {}
+        self._gpus: dict[ServerKey, Groups] = {}
         self._known: dict[tuple[str | None, str], ServedModel] = {}
 
     def known(self, configs: Mapping[str, ModelConfig]) -> dict[str, ServedModel]:
@@ -223,28 +224,40 @@ class ModelPool:
     def endpoints(self, configs: Mapping[str, ModelConfig]) -> dict[str, list[Endpoint]]:
         """Where the models can be asked, by role; servers that none of them needs are stopped first.
 
-        Raises as ``serve``.
+        So are those that have GPUs which others need now. Raises as ``serve``.
         """
-        self._stop(self._served.keys() - {server_key(config) for config in configs.values()})
-        return {role: self._endpoints(config) for role, config in configs.items()}
+        needed = {server_key(config): config for config in configs.values()}
+        self._stop(self._served.keys() - needed.keys())
+        gpus = self._deal({key: config for key, config in needed.items() if config.managed})
+        self._stop(key for key, had in self._gpus.items() if gpus[key] != had)
+        return {role: self._endpoints(config, gpus.get(server_key(config))) for role, config in configs.items()}
+
+    def _deal(self, needed: Mapping[ServerKey, ModelConfig]) -> dict[ServerKey, Groups]:
+        """The GPUs of the servers of the models that are needed; those that are up keep theirs if the others fit."""
+        new = {key: config for key, config in needed.items() if key not in self._gpus}
+        if not new:
+            return dict(self._gpus)
+        try:
+            return self._gpus | server_gpus(new, {key: (needed[key], had) for key, had in self._gpus.items()})
+        except UserError as error:
+            if error.code != ErrorCode.GPUS_TOO_FEW or not self._gpus:
+                raise
+        return server_gpus(needed)
 
     def stop(self) -> None:
         """Stop all servers."""
         self._stop(list(self._served))
 
-    def _endpoints(self, config: ModelConfig) -> list[Endpoint]:
+    def _endpoints(self, config: ModelConfig, gpus: Groups | None) -> list[Endpoint]:
         key = server_key(config)
         if key not in self._served:
             begun = time.monotonic()
             if config.managed:
                 self._print_line(f"starting the server of {config.display_name}; its log is in {self._run_dir / LOGS}")
             stack = ExitStack()
-            taken = {gpu for used in self._gpus.values() for gpu in used}
-            self._served[key] = (stack, stack.enter_context(serve(config, self._run_dir, taken)))
-            self._gpus[key] = (
-                {gpu for gpus in gpu_groups(config.server, taken) for gpu in gpus} if config.managed else set()
-            )
-            if config.managed:
+            self._served[key] = (stack, stack.enter_context(serve(config, self._run_dir, gpus)))
+            if gpus is not None:
+                self._gpus[key] = gpus
                 self._print_line(f"the server of {config.display_name} is ready after {time.monotonic() - begun:.0f} s")
         endpoints = self._served[key][1]
         # A server has a model and its adapters; which of them acts is named in each request.

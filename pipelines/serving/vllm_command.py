@@ -9,12 +9,15 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from agentmill.pipelines.serving.chat_template import tool_parser
 from agentmill.pipelines.serving.endpoints import HOST
+from agentmill.pipelines.serving.gpus import Groups, deal_gpus
 from agentmill.pipelines.serving.model_folders import model_path
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.server_config import ServerConfig, on_cpu
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -83,12 +86,12 @@ def vllm_environment(config: ServerConfig, gpus: list[str]) -> dict[str, str]:
     return environment
 
 
-def gpu_groups(config: ServerConfig, taken: Collection[str] = ()) -> list[list[str]]:
-    """The GPUs of each server; a CPU build has one server without any.
+def server_gpus(
+    models: Mapping[str, ModelConfig], held: Mapping[str, tuple[ModelConfig, Groups]] = MappingProxyType({})
+) -> dict[str, Groups]:
+    """The GPUs of each server of ``models``, beside those that are ``held``; a CPU build has servers without any.
 
-    Those that are ``taken`` by servers of other models are shared only where the others are too few.
-
-    Raises ``UserError`` if vLLM is not installed, or for more servers than GPUs.
+    Raises ``UserError`` if vLLM is not installed, or for more servers than fit on the GPUs.
     """
     if importlib.util.find_spec("vllm") is None:
         raise UserError(
@@ -96,18 +99,8 @@ def gpu_groups(config: ServerConfig, taken: Collection[str] = ()) -> list[list[s
             ErrorCode.EXTRA_MISSING,
         )
     if on_cpu():
-        return [[]] * (config.replicas or 1)
-    gpus, size = visible_gpus(), config.tensor_parallel_size
-    free = [gpu for gpu in gpus if gpu not in taken]
-    gpus = free if len(free) >= size * (config.replicas or 1) else gpus
-    groups = [gpus[start : start + size] for start in range(0, len(gpus) - size + 1, size)]
-    if len(groups) < (config.replicas or 1):
-        wanted = f"{config.replicas or 1} server(s) of {size} GPU(s)"
-        raise UserError(
-            f"{wanted} do not fit on {len(gpus)} GPU(s); lower `tensor_parallel_size` or `replicas`.",
-            ErrorCode.GPUS_TOO_FEW,
-        )
-    return groups[: config.replicas]
+        return {key: [[]] * (model.server.replicas or 1) for key, model in models.items()}
+    return deal_gpus(models, visible_gpus(), held)
 
 
 def cpu_dtype(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -151,6 +151,34 @@ def test_a_missing_extra_stops_a_run_and_is_a_warning_of_a_dry_run(
     assert "\n".join(check_dry(plan).missing).splitlines() == lines
 
 
+def test_models_that_a_step_uses_together_have_to_fit_on_the_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentmill.pipelines.serving.vllm_command.on_cpu", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    seed_table(tmp_path / "environments", [spec()])
+    seed_table(tmp_path / "tasks", [task()])
+    half = {"arguments": ["--gpu-memory-utilization", "0.45"]}
+
+    def plan(step: dict[str, Any], **server: Any) -> Plan:
+        entry = {"policy": "vllm", "model": str(tiny_model()), "server": server}
+        models = {"actor": entry, "other": {**entry, "model": f"{tiny_model()}/."}}
+        given = {"tasks": "tasks", "environments": "environments", **step}
+        return make_plan(read_recipe(write_recipe(tmp_path, given, models=models), []))
+
+    roles = [{"name": "planner"}, {"name": "worker", "acts": True}]
+    talk = {"operator": "multi_agent", "policy": "actor", "roles": roles, "models": {"planner": "other"}, "as": "talk"}
+    compare = {"operator": "evaluate", "models": {"one": "actor", "two": "other"}, "splits": ["train"]}
+    said, advice = refused(plan(talk))
+    assert said.startswith("talk (multi_agent, steps.0): 1 server(s) of 1 GPU(s) for ")
+    assert "--gpu-memory-utilization" in advice
+    check_run(plan(talk, **half))
+    # These play one after the other.
+    check_run(plan(compare))
+    together = {"operator": "multi_agent", "roles": roles, "models": {"planner": "other"}}
+    assert "do not fit on 1 GPU(s)" in refused(plan({**compare, "rollout": together}))[0]
+
+
 def test_vllm_is_needed_to_serve_a_model_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentmill.pipelines.serving.vllm_command.importlib.util.find_spec", lambda _: None)
     plan = plan_of(tmp_path, SAMPLE, policy="vllm", model="bundled:smollm2-135m-instruct")

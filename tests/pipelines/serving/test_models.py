@@ -18,12 +18,11 @@ from agentmill.pipelines.serving.server_config import SamplingConfig, ServerConf
 from agentmill.pipelines.serving.servers import plans_of
 from agentmill.pipelines.serving.vllm_command import (
     cpu_dtype,
-    gpu_groups,
     served_length,
+    server_gpus,
     vllm_environment,
 )
 from agentmill.schemas.config import validate
-from agentmill.schemas.launch import visible_gpus
 from agentmill.schemas.models import model_revision
 from agentmill.synthesis.policies.policy import PolicySettings
 from tests.errors import user_error
@@ -205,19 +204,6 @@ def test_a_reward_model_is_served_to_score(
     assert command[-2:] == ["--x", "1"]
 
 
-def test_gpus_are_dealt_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_command, "on_cpu", lambda: False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7,8")
-    assert gpu_groups(ServerConfig()) == [["4"], ["5"], ["6"], ["7"], ["8"]]
-    assert gpu_groups(ServerConfig(tensor_parallel_size=2)) == [["4", "5"], ["6", "7"]]
-    assert gpu_groups(ServerConfig(tensor_parallel_size=2, replicas=1)) == [["4", "5"]]
-    with user_error("gpus-too-few", "3", "2", "5"):
-        gpu_groups(ServerConfig(tensor_parallel_size=2, replicas=3))
-    assert vllm_environment(ServerConfig(), ["4", "5"])["CUDA_VISIBLE_DEVICES"] == "4,5"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert visible_gpus() == []
-
-
 @pytest.mark.parametrize(("on_cpu", "sequences"), [(True, 32), (False, 256)])
 def test_a_gpu_works_on_more_at_once(on_cpu: bool, sequences: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_config, "on_cpu", lambda: on_cpu)
@@ -245,7 +231,7 @@ def test_each_group_of_gpus_has_a_server(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_cpu_build_has_one_server_and_a_bounded_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_command, "on_cpu", lambda: True)
-    assert gpu_groups(ServerConfig()) == [[]]
+    assert server_gpus({"m": ModelConfig(policy="vllm", model="m")}) == {"m": [[]]}
     environment = vllm_environment(ServerConfig(kv_cache_gib=2), [])
     assert environment["VLLM_CPU_KVCACHE_SPACE"] == "2"
     assert (environment["PYTHONSAFEPATH"], environment["HF_HUB_OFFLINE"]) == ("1", "1")

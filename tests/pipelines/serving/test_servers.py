@@ -415,23 +415,50 @@ def test_what_an_earlier_server_said_is_not_given_for_the_reason(tmp_path: Path)
     assert dying.log.read_text().startswith("ValueError: from before\n")
 
 
-def test_models_that_are_served_together_use_different_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[tuple[str, list[list[str]]]] = []
+@pytest.fixture
+def dealt(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, list[list[str]]]]:
+    """The models that are served, in their order, each with the GPUs of its servers; on a machine with three GPUs."""
+    served: list[tuple[str | None, list[list[str]]]] = []
 
     @contextmanager
-    def recording(config: ModelConfig, _: Path, taken: set[str]) -> Iterator[list[Endpoint]]:
-        served.append((config.display_name, vllm_command.gpu_groups(config.server, taken)))
+    def recording(config: ModelConfig, _: Path, gpus: list[list[str]]) -> Iterator[list[Endpoint]]:
+        served.append((config.display_name, gpus))
         yield []
 
     monkeypatch.setattr(vllm_command, "on_cpu", lambda: False)
     monkeypatch.setattr(servers, "serve", recording)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    return served
+
+
+def test_models_that_are_served_together_use_different_gpus(
+    tmp_path: Path, dealt: list[tuple[str | None, list[list[str]]]]
+) -> None:
     pool = ModelPool(tmp_path, lambda _: None)
     one = ServerConfig(replicas=1)
     first, second, third, fourth = (ModelConfig(policy="vllm", model=name, server=one) for name in "abcd")
     pool.endpoints({"actor": first, "judge": second})
     pool.endpoints({"judge": second, "writer": third})
-    pool.endpoints({"judge": second, "writer": third, "actor": first, "user": fourth})
+    pool.endpoints({"judge": second, "writer": third, "actor": first})
+    with user_error("gpus-too-few", "server.replicas"):
+        pool.endpoints({"judge": second, "writer": third, "actor": first, "user": fourth})
     pool.stop()
-    # The last one shares a GPU, since none is left.
-    assert served == [("a", [["0"]]), ("b", [["1"]]), ("c", [["0"]]), ("a", [["2"]]), ("d", [["0"]])]
+    assert dealt == [("a", [["0"]]), ("b", [["1"]]), ("c", [["0"]]), ("a", [["2"]])]
+
+
+def test_a_model_with_all_gpus_gives_way_to_one_that_is_served_with_it(
+    tmp_path: Path, dealt: list[tuple[str | None, list[list[str]]]]
+) -> None:
+    pool = ModelPool(tmp_path, lambda _: None)
+    actor, judge = (ModelConfig(policy="vllm", model=name) for name in "ab")
+    pool.endpoints({"actor": actor})
+    pool.endpoints({"actor": actor, "judge": judge})
+    pool.endpoints({"judge": judge})
+    pool.endpoints({"actor": actor, "judge": judge})
+    pool.stop()
+    assert dealt == [
+        ("a", [["0"], ["1"], ["2"]]),
+        ("a", [["0"], ["2"]]),
+        ("b", [["1"]]),
+        ("a", [["0"], ["2"]]),
+    ]
