@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -55,6 +56,9 @@ WITHOUT_EFFECT = (
     "precompute_reference",
 )
 """Settings that do not change what comes out of a training: one that is unfinished goes on with others."""
+
+BASES: Mapping[str, str] = {"model": "base", "reference": "reference_base"}
+"""The settings of a trainer that name models, and those that name the models of these where they are adapters."""
 
 IDENTITY = "identity.json"
 """In the folder of an unfinished training: what decides what comes out of it. It is written first."""

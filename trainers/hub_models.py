@@ -23,10 +23,8 @@ from agentmill.schemas.errors import UserError, parse_labelled
 from agentmill.schemas.model_hub import HubModel, cached_model, fetch_model, hub_model, pinned_model
 from agentmill.schemas.models import TRAINING_RECORD, adapter_base, is_adapter
 from agentmill.schemas.records.manifest import write_atomically
+from agentmill.schemas.training import BASES
 from agentmill.trainers.command import GIVEN_OFFLINE, OFFLINE, TrainSettings, output_of, say
-
-BASES = {"model": "base", "reference": "reference_base"}
-"""The settings that name models, and those that name the models of these where they are adapters."""
 
 S = TypeVar("S", bound=TrainSettings)
 R = TypeVar("R")

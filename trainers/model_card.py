@@ -13,6 +13,7 @@ from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.model_hub import hub_model
 from agentmill.schemas.records.manifest import Counts, Manifest
 from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.training import BASES
 from agentmill.trainers.monitors import FAR, curve_warnings, drift, mean_of
 from agentmill.trainers.run_dir import RECORD
 
@@ -26,7 +27,7 @@ METHODS = {
 }
 """What the card calls a way of training, what it trains on, and what its accuracy measures."""
 
-SHOWN_APART = ("rows", "validation_rows", "model", "reference", "output", "recipe")
+SHOWN_APART = ("rows", "validation_rows", "output", "recipe", *BASES, *BASES.values())
 """Settings that the card has in sentences."""
 
 

@@ -32,6 +32,7 @@ from agentmill.schemas.records.manifest import write_atomically
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Counts, remove
 from agentmill.schemas.training import (
+    BASES,
     WITHOUT_EFFECT,
     DpoConfig,
     KtoConfig,
@@ -52,9 +53,6 @@ REWARD_MODEL = "RewardModel"
 
 VALIDATION_ROWS = "validation_rows"
 """The role of rows that are not trained on, in a table of their own."""
-
-BASES = {"model": "base", "reference": "reference_base"}
-"""The setting of a trainer that has the model of the adapter that it is given for a role."""
 
 TRAININGS = "trainings"
 RECORD = TRAINING_RECORD
