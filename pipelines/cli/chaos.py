@@ -45,7 +45,7 @@ class Chaos(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("runs/chaos"), show_default=True, help="Where runs lie."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the moments and the order of faults.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed for when and in which order faults come.")
 @click.option(
     "--limit", type=float, default=600.0, show_default=True, help="Seconds that the command may take at a time."
 )

@@ -57,13 +57,16 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("arguments", metavar="TABLE... [KEY=VALUE]...", nargs=-1, required=True)
 @click.option("--to", "target", metavar="TARGET", required=True, help=f"What to write: {', '.join(TARGETS)}.")
 @click.option("--out", "folder", metavar="FOLDER", required=True, type=click.Path(path_type=Path), help="Where to.")
-@click.option("--pairs", is_flag=True, help="Of runs that were read from pairs, write the two of each as one row.")
+@click.option("--pairs", is_flag=True, help="Write trajectories that were read from preference pairs as pairs again.")
 @click.option("--verdicts", multiple=True, metavar="TABLE", help="Verdicts on them, for where=success and the like.")
 @click.option("--labels", multiple=True, metavar="TABLE", help="Labels of them or their steps.")
 @click.option("--values", multiple=True, metavar="TABLE", help="Values of them or their steps.")
 @click.option("--quality", multiple=True, metavar="TABLE", help="Counts of them, made by the step quality.")
 @click.option(
-    "--selections", multiple=True, metavar="TABLE", help="Selections made by curate; all that know one must keep it."
+    "--selections",
+    multiple=True,
+    metavar="TABLE",
+    help="Tables of selections; each that lists a trajectory must keep it.",
 )
 @answers(Export)
 def export(

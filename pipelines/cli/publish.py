@@ -52,11 +52,23 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("path", metavar="RUN|TABLE|MODEL", type=click.Path(path_type=Path))
 @click.option("--repo", metavar="ORG/NAME", required=True, help="Where to, on the Hub.")
 @click.option("--dry-run", is_flag=True, help="Check everything and tell what would change; send nothing.")
-@click.option("--private", is_flag=True, help="A repository that is made is private.")
+@click.option("--private", is_flag=True, help="Make a new repository private; a public one is refused.")
 @click.option("--revision", metavar="BRANCH", default="main", show_default=True, help="The branch to write to.")
-@click.option("--table", "tables", metavar="[NAME=]TABLE", multiple=True, help="Of a run, only these tables, so named.")
+@click.option(
+    "--table",
+    "tables",
+    metavar="[NAME=]TABLE",
+    multiple=True,
+    help="Publish only this table of the run, under NAME if given. May be given again.",
+)
 @click.option("--licence", "--license", metavar="ID", help="The licence to publish under, such as apache-2.0.")
-@click.option("--source-licence", "source_licences", metavar="NAME=ID", multiple=True, help="Of an unknown one.")
+@click.option(
+    "--source-licence",
+    "source_licences",
+    metavar="NAME=ID",
+    multiple=True,
+    help="The licence of a source that states none, or an unknown one. May be given again.",
+)
 @click.option(
     "--copy", "copies", type=click.Choice(COPY_FORMATS), multiple=True, help="Trajectories as JSON lines, too."
 )

@@ -24,7 +24,7 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--out", "file", metavar="FILE", type=click.Path(path_type=Path), help="Where to; RUN/report.html.")
 @answers(Reported)
 def report(run: Path, file: Path | None, as_json: bool) -> None:
-    """Sum up a run on one page of HTML: its line, counts, success, models compared, costs, what was dropped and why.
+    """Sum up a run on one page of HTML: its steps, counts, success, models compared, costs, what was dropped and why.
 
     RUN is the folder of a run, such as runs/quickstart, finished or not. The page needs no other file and no network.
     """

@@ -43,8 +43,9 @@ RETRIES = {None: RETRY_ABOVE, True: 0.0, False: None}
 RETRY = click.option(
     "--retry-dropped/--no-retry-dropped",
     default=None,
-    help="Inputs dropped for what may pass (a provider that hangs) leave their step unfinished, and the same command"
-    f" tries them again; by default where they are more than {100 * RETRY_ABOVE:.0f} %.",
+    help="Leave a step unfinished if any of its inputs was dropped for a temporary fault of a model server; the same"
+    f" command then tries these again. By default only if they are more than {100 * RETRY_ABOVE:.0f} %."
+    " --no-retry-dropped goes on without them.",
 )
 
 
