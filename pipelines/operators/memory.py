@@ -39,7 +39,7 @@ OF_EXAMPLES = (
 
 
 class Memory(FilterParameters, Episodes, MemoryStrategy):
-    """k episodes per task, with exemplars or reflections from earlier runs in the prompt."""
+    """k episodes per task, with exemplars or reflections of earlier trajectories in the prompt."""
 
     strategy_type: ClassVar[type[EpisodeParameters]] = MemoryStrategy
     table_roles: ClassVar[Sequence[str]] = ("tasks", "from_", "environments", *ANNOTATION_ROLES)
@@ -161,7 +161,7 @@ class WithExamples(FilterParameters, Episodes):
 
 
 class Imagine(WithExamples, ImagineStrategy):
-    """k runs per task as a model imagines them, each turn held against the rules of the environment."""
+    """k trajectories per task that a model writes whole; each turn is checked against the environment's rules."""
 
     strategy_type: ClassVar[type[EpisodeParameters]] = ImagineStrategy
 

@@ -23,7 +23,7 @@ from agentmill.synthesis.strategies.multi_agent import MultiAgent as MultiAgentS
 
 
 class MultiAgent(Episodes, MultiAgentStrategy):
-    """Episodes of several agents: planner and actor, actor and critic, agent and simulated user, specialists."""
+    """k episodes per task by several agents: planner and actor, actor and critic, agent and user, specialists."""
 
     strategy_type: ClassVar[type[EpisodeParameters]] = MultiAgentStrategy
 

@@ -145,4 +145,5 @@ def description(entry: str) -> str:
     tree = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
     named = (node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef))
     docstring = next((ast.get_docstring(node) for node in named if node.name == attribute), None)
-    return (docstring or ast.get_docstring(tree) or "").partition("\n")[0]
+    # The double backticks of docstrings are for documents; in a terminal one on each side is enough.
+    return (docstring or ast.get_docstring(tree) or "").partition("\n")[0].replace("``", "`")

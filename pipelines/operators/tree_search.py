@@ -23,7 +23,7 @@ from agentmill.synthesis.strategies.tree_search import TreeSearch as TreeSearchS
 
 
 class TreeSearch(Episodes, TreeSearchStrategy):
-    """Search trees: the runs that end in them, and a table of nodes with visits, Q and priors."""
+    """k search trees per task: the trajectories that end in them, and a table of nodes with visits, Q and priors."""
 
     strategy_type: ClassVar[type[EpisodeParameters]] = TreeSearchStrategy
     model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, CRITIC: CRITIC, SCORER: SCORER}

@@ -15,7 +15,7 @@ _FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 
 
 class Fenced(DialectConfig):
-    """Fenced blocks are code that is run, in the language that stands on the fence."""
+    """Fenced blocks are code that is run, in the language that the fence names."""
 
     languages: list[str] = Field(
         default=[], description="blocks in these languages are run; all of them if it is empty"

@@ -128,7 +128,7 @@ Cut = Annotated[str, StringConstraints(pattern=r"^chosen\+\d+$")]
 
 
 class TrajectoryPairs(Preferences):
-    """Whole runs of one task that begin with the same prompt, the better one against the worse.
+    """Trajectories of one task that begin with the same prompt, the better one against the worse.
 
     Without a task id, runs with the same prompt are runs of one task. The prompt is what precedes the first step; if
     one of the two is a branch, it is all that both have in common, since what was copied carries no loss.

@@ -31,7 +31,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class ScorerRows(Dialogue):
-    """One row for the whole run, or one per own step that ends with it; where nothing is known there is none."""
+    """One row per trajectory, or one per own step that ends with it; where nothing is known there is none."""
 
     name: ClassVar[str] = "scorer_rows"
     record: ClassVar[type[ScorerRow]] = ScorerRow

@@ -47,7 +47,7 @@ def transcribed(message: Message) -> str:
 
 
 class Prompts(Dialogue):
-    """One row up to the first own step, where the run, or the branch, begins; or one up to each own step."""
+    """One row up to the first own step, where the trajectory, or the branch, begins; or one up to each own step."""
 
     name: ClassVar[str] = "prompts"
     record: ClassVar[type[PromptRow]] = PromptRow

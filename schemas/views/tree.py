@@ -51,7 +51,7 @@ class Reflection(Dialogue):
 
 
 class Spliced(Families):
-    """One row per failed run that has a success with it. Loss on the revision and on the good way on."""
+    """One row per failed trajectory whose tree has a success. Loss on the revision and on the good way on."""
 
     name: ClassVar[str] = "spliced"
 

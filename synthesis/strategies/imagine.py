@@ -40,11 +40,11 @@ OF_EPISODES = ("constrain", "max_invalid", "context", "keep_turns", "context_tok
 
 
 class Imagine(Retrieval, Attempts):
-    """``k`` runs of a task, each written by the actor in one piece, as JSON
-    (``agentmill.synthesis.strategies.imagined_rollout``).
+    """``k`` trajectories of a task that the actor writes whole, as JSON.
 
-    A turn that breaks a rule is reported to the writer, which goes on behind the turns before it, at most ``repairs``
-    times. With ``check: world`` each action is carried out in the real environment, too, and must be accepted.
+    ``agentmill.synthesis.strategies.imagined_rollout`` has the form. A turn that breaks a rule is reported to the
+    writer, which goes on behind the turns before it, at most ``repairs`` times. With ``check: world`` each action is
+    carried out in the real environment, too, and must be accepted.
     """
 
     repairs: int = Field(default=3, ge=0, description="how often a writer may go on behind a faulty turn")

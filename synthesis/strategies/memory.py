@@ -27,7 +27,7 @@ MEMORY = "memory"
 
 
 class Memory(Retrieval, Attempts):
-    """``k`` attempts of a task, with what is recalled of earlier runs before the first observation.
+    """``k`` attempts of a task, with what is recalled of earlier trajectories before the first observation.
 
     It is one observation of turn 0 with the role ``memory``. Of ``exemplars`` no two are of the same task.
     """

@@ -34,13 +34,13 @@ UNDECIDED = "undecided_drafts"
 
 
 class MultiAgent(Attempts):
-    """``k`` episodes of a task by the agents of ``roles``; whose turn it is,
-    ``agentmill.synthesis.rollouts.turn_taking`` says.
+    """``k`` episodes of a task by the agents of ``roles``.
 
-    Each message bears the name of its agent and what it was: an action (role ``actor``), words (``speaker``), or an
-    action that was vetoed (``proposer``). ``extra.roles`` of the trajectory has the prompt of each agent and what it
-    saw, how often it was asked and what that cost; the trajectory's own system prompt is that of the environment,
-    without any role's. ``max_turns`` counts actions that were carried out.
+    ``agentmill.synthesis.rollouts.turn_taking`` says whose turn it is. Each message bears the name of its agent and
+    what it was: an action (role ``actor``), words (``speaker``), or an action that was vetoed (``proposer``).
+    ``extra.roles`` of the trajectory has the prompt of each agent and what it saw, how often it was asked and what that
+    cost; the trajectory's own system prompt is that of the environment, without any role's. ``max_turns`` counts
+    actions that were carried out.
     """
 
     roles: list[Role] = Field(min_length=2, description="the agents, in the order in which they have their turns")

@@ -48,9 +48,10 @@ MethodName = Literal["mcts", "best_first", "beam"]
 
 
 class TreeSearch(Attempts):
-    """``k`` search trees of a task. A run in them is an episode by the same rules; ``episode_timeout_s`` ends a search.
+    """``k`` search trees of a task; a trajectory in them is an episode by the same rules.
 
-    ``c`` is to match the range of what a run ``returns``. Some of the parameters go with one ``method`` only.
+    ``episode_timeout_s`` ends a search. ``c`` is to match the range of what a trajectory ``returns``. Some of the
+    parameters go with one ``method`` only.
     """
 
     method: MethodName = Field(default="mcts", description="Monte-Carlo search, best first, or a beam turn by turn")

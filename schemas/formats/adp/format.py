@@ -30,7 +30,7 @@ _KNOWN = {*_KNOWN_1, "available_custom_tools", "available_apis", "available_code
 
 
 class Adp(Config):
-    """``version`` is the one that is written."""
+    """Trajectories of the Agent Data Protocol (ADP); ``version`` is the one that is written."""
 
     version: Literal["1", "1.5"] = "1.5"
 

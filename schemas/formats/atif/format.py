@@ -35,7 +35,10 @@ _TOTALS = {
 
 
 class Atif(Config):
-    """``dialect`` is what is written: ``strict`` as in the RFC, ``adp`` as ADP's tools want it."""
+    """Trajectories in the Agent Trajectory Interchange Format (ATIF).
+
+    ``dialect`` is what is written: ``strict`` as in the RFC, ``adp`` as ADP's tools want it.
+    """
 
     dialect: AtifDialect = "strict"
 

@@ -27,7 +27,7 @@ LIMITS = ("exit_cost", "exit_context", "exit_total_execution_time", "exit_comman
 
 
 class SweAgent(Config):
-    """Files of SWE-agent 0.x and 1.x, runs of its retrying agents and demonstrations included. They are only read."""
+    """Files of SWE-agent 0.x and 1.x, those of its retrying agents and demonstrations included. They are only read."""
 
     def read(self, raw: Raw, origin: Origin) -> Read:
         """The run; of a retrying agent the best, and the other attempts with it. Raises ``FormatError``.

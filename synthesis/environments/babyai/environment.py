@@ -49,7 +49,10 @@ class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BabyaiEnvironment:
-    """Family ``babyai``. Raises ``EnvError`` for a level that cannot be made."""
+    """Levels of BabyAI as text, with commands that walk by themselves, and an expert.
+
+    Raises ``EnvError`` for a level that cannot be made.
+    """
 
     extra = "envs-babyai"
 

@@ -55,7 +55,10 @@ class State(Record):
 
 
 class CodegymEnvironment:
-    """Family ``codegym``. Raises ``EnvError`` for a problem that cannot be used; code that fails is found later."""
+    """Coding problems to be solved by calls: the input is hidden, and tools look at it or change it.
+
+    Raises ``EnvError`` for a problem that cannot be used; code that fails is found later.
+    """
 
     blocking = True
     lists_admissible = False

@@ -72,7 +72,10 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GymnasiumEnvironment:
-    """Family ``gymnasium``. Raises ``EnvError`` for a game that cannot be made."""
+    """Toy games of Gymnasium as text, with their own dynamics and rewards.
+
+    Raises ``EnvError`` for a game that cannot be made.
+    """
 
     extra = "envs-gymnasium"
 

@@ -68,7 +68,10 @@ class State(Record):
 
 
 class InterpreterEnvironment:
-    """Family ``interpreter``. Source that does not run is found by ``reset``, in the sandbox: ``EnvError``."""
+    """A Python session in a sandbox as the only tool; code in it calls the functions of the environment.
+
+    Source that does not run is found by ``reset``, in the sandbox: ``EnvError``.
+    """
 
     blocking = True
     lists_admissible = False

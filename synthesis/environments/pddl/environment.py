@@ -50,7 +50,10 @@ class PreparedProblem(msgspec.Struct, frozen=True, eq=False):
 
 
 class PddlEnvironment:
-    """Family ``pddl``. Raises ``EnvError`` for a domain or a wording that cannot be used."""
+    """Planning tasks with commands and a planner: a PDDL domain, told in English.
+
+    Raises ``EnvError`` for a domain or a wording that cannot be used.
+    """
 
     extra = "envs-pddl"
 

@@ -96,7 +96,10 @@ class State(Record):
 
 
 class SearchEnvironment:
-    """Family ``search``. Raises ``EnvError`` for a source that names no corpus, or one that is missing or changed."""
+    """Questions over a corpus of texts, with tools to search it, to open passages and to answer.
+
+    Raises ``EnvError`` for a source that names no corpus, or one that is missing or changed.
+    """
 
     lists_admissible = False
     extra = "envs-search"

@@ -57,7 +57,10 @@ _CALLS_TRIED = 8
 
 
 class ToolboxEnvironment:
-    """Family ``toolbox``. Raises ``EnvError`` for a toolbox that cannot be used."""
+    """Tools over a database, by which an agent does what a user wants.
+
+    Raises ``EnvError`` for a toolbox that cannot be used.
+    """
 
     lists_admissible = False
 
