@@ -14,6 +14,7 @@ import click
 import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from agentmill.pipelines.cli.main import COMMANDS, agentmill
@@ -112,6 +113,15 @@ def test_the_targets_of_make_exist() -> None:
     named = {name for page in PAGES for name in TARGET.findall(page.read_text())}
     assert named
     assert named <= targets
+
+
+@pytest.mark.parametrize("config", [Recipe, Iterate, Fork])
+def test_every_key_of_a_recipe_is_described(config: type[BaseModel]) -> None:
+    schema = config.model_json_schema()
+    parts = {config.__name__: schema, **schema.get("$defs", {})}
+    keys = {f"{name}.{key}": given for name, part in parts.items() for key, given in part.get("properties", {}).items()}
+    assert keys
+    assert [key for key, given in keys.items() if not given.get("description")] == []
 
 
 @pytest.mark.filterwarnings("default")  # those of MkDocs and its themes are theirs

@@ -54,13 +54,15 @@ Steps = Annotated[list[dict[str, Any]], Field(min_length=1)]
 
 
 class Paper(Config):
-    """The publication that a recipe follows: ``differs`` lists the differences, ``outcome`` is what was measured."""
+    """The publication that a recipe follows."""
 
-    title: str
-    arxiv: Annotated[str | None, Field(pattern=r"^\d{4}\.\d{4,5}$")] = None
-    url: str | None = None
-    differs: list[str] = []
-    outcome: str | None = None
+    title: str = Field(description="the title")
+    arxiv: str | None = Field(
+        default=None, pattern=r"^\d{4}\.\d{4,5}$", description="the number at arXiv, such as 2403.02502; null: none"
+    )
+    url: str | None = Field(default=None, description="the address; null: none")
+    differs: list[str] = Field(default=[], description="in what the recipe differs from the publication")
+    outcome: str | None = Field(default=None, description="what was measured with the recipe; null: nothing was")
 
 
 class Recipe(Config):
@@ -69,16 +71,20 @@ class Recipe(Config):
     ``include`` and ``defaults`` are short forms, so nothing is left of them here.
     """
 
-    name: Name
-    paper: Paper | None = None
-    run_dir: str
-    seed: int = 0
-    runner: RunnerConfig = RunnerConfig()
-    models: dict[Name, ModelConfig] = {}
-    data: dict[Name, str] = {}
-    include: list[str] = []
-    defaults: dict[str, Any] = {}
-    steps: Steps
+    name: Name = Field(description="the name of the recipe: letters, digits, - and _")
+    paper: Paper | None = Field(default=None, description="the publication that the recipe follows; null: none")
+    run_dir: str = Field(description="the folder of the run; by default runs/NAME")
+    seed: int = Field(default=0, description="every step without a seed of its own derives one from it")
+    runner: RunnerConfig = Field(default=RunnerConfig(), description="where Beam runs the steps")
+    models: dict[Name, ModelConfig] = Field(default={}, description="the models, by the names that steps use")
+    data: dict[Name, str] = Field(
+        default={}, description="tables made elsewhere, by the names that steps use: folders, or hf://… addresses"
+    )
+    include: list[str] = Field(default=[], description="files whose steps go before those of the recipe")
+    defaults: dict[str, Any] = Field(
+        default={}, description="values for each step whose operator has that key and that does not give it"
+    )
+    steps: Steps = Field(description="the steps, in the order in which they are run")
     # No field: the order of the keys in the file, in which a run keeps them.
     _order: list[str] = PrivateAttr([])
 
@@ -94,13 +100,15 @@ class Recipe(Config):
 
 
 class Iterate(Config):
-    """The control step that repeats ``steps``; with ``as``, its rounds are in a folder of that name."""
+    """The control step that repeats steps."""
 
-    operator: Literal["iterate"]
-    as_: Name | None = Field(None, alias="as")
-    rounds: Annotated[int, Field(ge=1, le=99)]
-    until: Until | None = None
-    steps: Steps
+    operator: Literal["iterate"] = Field(description="always iterate")
+    as_: Name | None = Field(
+        None, alias="as", description="the name of the loop, and the folder of its rounds; null: that of the run"
+    )
+    rounds: int = Field(ge=1, le=99, description="how often the steps are run, with `until` at most")
+    until: Until | None = Field(default=None, description="when the loop ends early; null: after the last round")
+    steps: Steps = Field(description="the steps of each round")
 
     @property
     def prefix(self) -> str:
@@ -109,11 +117,13 @@ class Iterate(Config):
 
 
 class Fork(Config):
-    """The control step that runs ``routes`` side by side: none knows of what another makes."""
+    """The control step that runs routes side by side: none knows of what another makes."""
 
-    operator: Literal["fork"]
-    as_: Name | None = Field(None, alias="as")
-    routes: Annotated[dict[Name, Steps], Field(min_length=2)]
+    operator: Literal["fork"] = Field(description="always fork")
+    as_: Name | None = Field(None, alias="as", description="its name in KEY=VALUE, as in steps.NAME.routes; null: fork")
+    routes: dict[Name, Steps] = Field(
+        min_length=2, description="lists of steps by name, which all start from what is there before the fork"
+    )
 
 
 def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from pydantic import Field, model_validator
@@ -26,16 +26,23 @@ MEASURES = ("success", *LESS_IS_BETTER)
 class Until(Config):
     """Ends an ``iterate`` once a measure of an ``evaluate`` step in it gets worse.
 
-    The measure of a round is the mean over ``split``, or over all splits, of the model named ``model``, or the last
-    one of the step. The loop ends when it has been worse than the best so far by more than ``falls`` for ``patience``
-    rounds in a row. Choose ``split`` so that it is none that results are reported on.
+    The loop ends when the measure has been worse than the best so far by more than ``falls`` for ``patience`` rounds in
+    a row.
     """
 
-    metric: str = Field(pattern=r"^([A-Za-z0-9_-]+/)?[A-Za-z0-9_-]+\.[a-z_]+$", description="STEP.MEASURE")
-    falls: Annotated[float, Field(ge=0, le=1)] = 0.0
-    patience: Annotated[int, Field(ge=1)] = 1
-    split: str | None = None
-    model: str | None = None
+    metric: str = Field(
+        pattern=r"^([A-Za-z0-9_-]+/)?[A-Za-z0-9_-]+\.[a-z_]+$",
+        description=f"what is watched, as STEP.MEASURE: {', '.join(MEASURES)}",
+    )
+    falls: float = Field(
+        default=0.0, ge=0, le=1, description="how much worse than in the best round the measure may be, from 0 to 1"
+    )
+    patience: int = Field(default=1, ge=1, description="rounds in a row that are worse than that, and end the loop")
+    split: str | None = Field(
+        default=None,
+        description="the split that is watched, none that results are reported on; null: the mean over all splits",
+    )
+    model: str | None = Field(default=None, description="the model that is watched; null: the last one of the step")
 
     @model_validator(mode="after")
     def _a_measure(self) -> Until:

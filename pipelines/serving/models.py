@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
@@ -49,39 +49,72 @@ SAMPLED = ("openai", "vllm")
 class ModelConfig(Config):
     """One entry of ``models``.
 
-    ``model`` is a model folder, ``bundled:NAME``, ``ORG/NAME[@REVISION]`` on the Hub, where no folder is called so, or,
-    with ``endpoints``, the name it is served under there. Without ``endpoints`` the policy ``vllm`` gets servers of its
-    own. ``adapter`` names the one of ``server.lora`` that acts. ``revision`` is for models behind ``endpoints``; that
-    of a model folder is the digest of its files. A turn may take
-    ``turn_timeout_s``; a server that cannot be reached is waited for up to ``patience_s`` more, one of ours as long as
-    it may take to start again, and a provider that refuses for now up to ``limits.patience_s``. ``limits`` hold
-    requests back as the provider wants it; ``budget`` is what the model may cost in a run. ``extra_body`` has
-    parameters of a request that ``sampling`` has no name for, and ``headers`` those of HTTP, of which the value
-    ``env:NAME`` is read from the environment: a secret never is in a recipe. ``mistakes`` is the rate at which the
-    policy ``expert`` errs; with ``thoughts: plan`` it writes its plan before each action. ``context_window``, in
-    tokens, is the most that a request to ``endpoints`` may hold, by which ``agentmill plan`` counts.
+    A secret never is in a recipe: the API key, and headers that may be one, are read from the environment.
     """
 
-    policy: str
-    model: str | None = None
-    endpoints: list[str] = []
-    api_key_variable: str | None = None
-    headers: dict[str, str] = {}
-    extra_body: dict[str, Any] = {}
-    adapter: str | None = None
-    revision: str | None = None
-    server: ServerConfig = ServerConfig()
-    sampling: SamplingConfig = SamplingConfig()
-    turn_timeout_s: Annotated[float, Field(gt=0)] = 300.0
-    patience_s: Annotated[float, Field(ge=0)] = 60.0
-    max_retries: Annotated[int, Field(ge=0)] = 8
-    limits: Limits = Limits()
-    prices: Prices | None = None
-    budget: Budget | None = None
-    turns: list[str] = []
-    mistakes: Annotated[float | None, Field(ge=0, le=1)] = None
-    thoughts: Literal["plan"] | None = None
-    context_window: Annotated[int | None, Field(ge=16)] = None
+    policy: str = Field(description=f"who acts: {', '.join(BUILT_IN)}, or a policy of a plug-in")
+    model: str | None = Field(
+        default=None,
+        description="a model folder, bundled:NAME or, where no folder is called so, ORG/NAME[@REVISION] on the Hub; "
+        "with `endpoints` the name it is served under there; null: the policy needs none",
+    )
+    endpoints: list[str] = Field(
+        default=[], description="addresses of servers, such as http://127.0.0.1:8000/v1; empty: vllm starts its own"
+    )
+    api_key_variable: str | None = Field(
+        default=None, description="the environment variable that holds the API key; null: no key"
+    )
+    headers: dict[str, str] = Field(
+        default={}, description="HTTP headers of each request; the value env:NAME is read from the environment"
+    )
+    extra_body: dict[str, Any] = Field(
+        default={}, description="parameters of each request that `sampling` has no name for"
+    )
+    adapter: str | None = Field(
+        default=None,
+        description="which entry of `server.lora` acts; with `endpoints` the name it is served under there; null: the "
+        "model itself",
+    )
+    revision: str | None = Field(
+        default=None,
+        description="the revision of a model behind `endpoints`, for the record; null: not known. A model folder has "
+        "the digest of its files",
+    )
+    server: ServerConfig = Field(default=ServerConfig(), description="the vLLM servers that the run starts")
+    sampling: SamplingConfig = Field(default=SamplingConfig(), description="how answers are sampled")
+    turn_timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        description="seconds that a turn may take with all its retries; those that `limits` hold it back do not count",
+    )
+    patience_s: float = Field(
+        default=60.0,
+        ge=0,
+        description="seconds more that a server that cannot be reached is waited for; one that the run starts, at "
+        "least `server.start_timeout_s`",
+    )
+    max_retries: int = Field(
+        default=8, ge=0, description="how often a request is sent again after an error of the server or the connection"
+    )
+    limits: Limits = Field(default=Limits(), description="how fast the model may be asked")
+    prices: Prices | None = Field(default=None, description="what its tokens cost; null: costs are not counted")
+    budget: Budget | None = Field(default=None, description="what the model may cost in a run; null: no limit")
+    turns: list[str] = Field(default=[], description="what the policy scripted writes, one text for each turn")
+    mistakes: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="the probability that the policy expert errs at a turn, as a stand-in for a model; null: it never "
+        "errs, and stands in for none",
+    )
+    thoughts: Literal["plan"] | None = Field(
+        default=None, description="plan: the policy expert writes its plan before each action; null: no thoughts"
+    )
+    context_window: int | None = Field(
+        default=None,
+        ge=16,
+        description="tokens of the longest request that `endpoints` take, for `agentmill plan`; null: not known",
+    )
     # No fields: servers go by the fields, and two entries of one model share a server.
     _entry: str | None = PrivateAttr(None)
     _scores: bool | None = PrivateAttr(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -29,26 +29,58 @@ def on_cpu() -> bool:
 
 
 class SamplingConfig(Config):
-    """How answers are sampled; ``max_tokens`` per turn. What is ``null``, or has no default, is not sent.
+    """How answers are sampled; what a step gives goes first."""
 
-    ``temperature: null`` is for a model that takes none: then that of a step is not sent, either. With
-    ``max_completion_tokens`` the limit of a turn goes by that name, also one that a step gives as ``max_tokens``.
-    """
-
-    temperature: Annotated[float | None, Field(ge=0)] = 1.0
-    max_tokens: Annotated[int | None, Field(ge=1)] = 256
-    max_completion_tokens: Annotated[int | None, Field(ge=1)] = None
-    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
-    top_k: Annotated[int | None, Field(ge=-1)] = None
-    min_p: Annotated[float | None, Field(ge=0, le=1)] = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: Annotated[float | None, Field(gt=0)] = None
-    stop: list[str] | None = None
-    tool_choice: Literal["auto", "required", "none"] | None = None
-    parallel_tool_calls: bool | None = None
-    response_format: dict[str, Any] | None = None
-    reasoning_effort: str | None = None
+    temperature: float | None = Field(
+        default=1.0, ge=0, description="the temperature; null: none is sent, also where a step gives one"
+    )
+    max_tokens: int | None = Field(default=256, ge=1, description="the most tokens of a turn; null: not sent")
+    max_completion_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="the same limit by the other name that APIs have for it, also for the `max_tokens` of a step; "
+        "null: `max_tokens` is sent",
+    )
+    top_p: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="the share of probability that the likeliest tokens to choose from make up; null: not sent",
+    )
+    top_k: int | None = Field(
+        default=None, ge=-1, description="how many of the likeliest tokens to choose from; null: not sent"
+    )
+    min_p: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="the least probability of a token, as a share of that of the likeliest one; null: not sent",
+    )
+    presence_penalty: float | None = Field(
+        default=None, description="how much tokens are held back that the answer has already; null: not sent"
+    )
+    frequency_penalty: float | None = Field(
+        default=None, description="the same for each time that the answer has a token; null: not sent"
+    )
+    repetition_penalty: float | None = Field(
+        default=None,
+        gt=0,
+        description="the factor by which tokens of the prompt and the answer are held back; 1: none; null: not sent",
+    )
+    stop: list[str] | None = Field(default=None, description="texts that end an answer; null: not sent")
+    tool_choice: Literal["auto", "required", "none"] | None = Field(
+        default=None, description="whether tools may, must or must not be called, where there are any; null: not sent"
+    )
+    parallel_tool_calls: bool | None = Field(
+        default=None, description="whether a turn may have several calls, where there are tools; null: not sent"
+    )
+    response_format: dict[str, Any] | None = Field(
+        default=None,
+        description="the form of an answer, as the API has it, such as {type: json_object}; null: not sent",
+    )
+    reasoning_effort: str | None = Field(
+        default=None, description="how much a model reasons, in the words of its API; null: not sent"
+    )
 
     @model_validator(mode="after")
     def _one_limit(self) -> SamplingConfig:
@@ -73,28 +105,41 @@ class SamplingConfig(Config):
 
 
 class ServerConfig(Config):
-    """A vLLM server that the launcher starts: one for each group of ``tensor_parallel_size`` GPUs, one on CPU.
+    """The vLLM servers that the run starts: one for each group of ``tensor_parallel_size`` GPUs, one on CPU."""
 
-    ``replicas`` defaults to as many as fit beside the other models that a step uses. ``max_model_len``, in tokens,
-    defaults to the model's own, but at most 4,096; ``max_num_seqs``, how many sequences a server works on at once,
-    to 32 on CPU and 256 on GPUs; ``kv_cache_gib`` is the size of the cache on CPU. ``tool_call_parser`` is found by
-    the model's chat template, unless given; ``chat_template``, a file, takes the place of the model's own. ``lora``
-    has adapters by the names they are served under, in addition to the model. ``restarts`` counts how often a
-    server that dies or does not answer is started again. ``arguments`` go to vLLM as they are.
-    """
-
-    max_model_len: Annotated[int | None, Field(ge=16)] = None
-    max_num_seqs: Annotated[int | None, Field(ge=1)] = None
-    tensor_parallel_size: Annotated[int, Field(ge=1)] = 1
-    replicas: Annotated[int | None, Field(ge=1)] = None
-    port: Annotated[int | None, Field(ge=1, le=65535)] = None
-    kv_cache_gib: Annotated[int, Field(ge=1)] = 1
-    tool_call_parser: str | None = None
-    chat_template: str | None = None
-    lora: dict[str, str] = {}
-    start_timeout_s: Annotated[float, Field(gt=0)] = 900.0
-    restarts: Annotated[int, Field(ge=0)] = 3
-    arguments: list[str] = []
+    max_model_len: int | None = Field(
+        default=None,
+        ge=16,
+        description="tokens of the longest sequence, prompt and answer; null: the model's own, but at most 4,096",
+    )
+    max_num_seqs: int | None = Field(
+        default=None,
+        ge=1,
+        description=f"sequences that a server works on at once; null: {CPU_SEQUENCES} on CPU, {GPU_SEQUENCES} on GPUs",
+    )
+    tensor_parallel_size: int = Field(default=1, ge=1, description="GPUs of each server")
+    replicas: int | None = Field(
+        default=None, ge=1, description="how many servers; null: as many as fit beside the other models of a step, one on CPU"
+    )
+    port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="the port of the first server, the others have the next ones; null: any that are free",
+    )
+    kv_cache_gib: int = Field(default=1, ge=1, description="GiB of the key-value cache of a server on CPU")
+    tool_call_parser: str | None = Field(
+        default=None, description="vLLM's name of a parser of calls; null: found by the chat template"
+    )
+    chat_template: str | None = Field(default=None, description="file of a chat template; null: the model's own")
+    lora: dict[str, str] = Field(
+        default={}, description="adapters by the names they are served under, in addition to the model"
+    )
+    start_timeout_s: float = Field(default=900.0, gt=0, description="seconds that a server may take to start")
+    restarts: int = Field(
+        default=3, ge=0, description="how often a server that dies or does not answer is started again"
+    )
+    arguments: list[str] = Field(default=[], description="more arguments of vLLM, as they are")
 
     @field_validator("chat_template")
     @classmethod

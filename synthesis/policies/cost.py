@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 from pydantic import Field, model_validator
@@ -45,11 +44,15 @@ _ADD = (
 
 
 class Prices(Config):
-    """US dollars per million tokens; ``cached_input``, by default as dear as ``input``, is for tokens in the cache."""
+    """What the tokens of a model cost."""
 
-    input: Annotated[float, Field(ge=0)]
-    output: Annotated[float, Field(ge=0)]
-    cached_input: Annotated[float | None, Field(ge=0)] = None
+    input: float = Field(ge=0, description="US dollars per million tokens of prompts")
+    output: float = Field(ge=0, description="US dollars per million tokens of answers")
+    cached_input: float | None = Field(
+        default=None,
+        ge=0,
+        description="US dollars per million tokens of prompts that the provider has in its cache; null: as `input`",
+    )
 
     def cost_usd(self, usage: Usage) -> float:
         """What a turn cost, in US dollars; tokens that were not reported are free."""
@@ -60,14 +63,18 @@ class Prices(Config):
 
 
 class Budget(Config):
-    """What a model may cost in a run: ``tokens`` read and written, or ``usd`` by its ``prices``.
+    """What a model may cost in a run: either ``tokens`` or ``usd``.
 
     It is looked at before every request, with those in flight at what they may cost. When it is spent the stage ends;
     episodes that are in the middle then are played again when the run goes on.
     """
 
-    tokens: Annotated[int | None, Field(ge=1)] = None
-    usd: Annotated[float | None, Field(gt=0)] = None
+    tokens: int | None = Field(
+        default=None, ge=1, description="tokens of prompts and answers together; null: `usd` is the limit"
+    )
+    usd: float | None = Field(
+        default=None, gt=0, description="US dollars, by the `prices` of the model; null: `tokens` are the limit"
+    )
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Budget:

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable
-from typing import Annotated
 
 from pydantic import Field
 
@@ -23,16 +22,21 @@ BUSY = (429, 502, 503, 529)
 
 
 class Limits(Config):
-    """What a provider allows; workers share it evenly. What is not given is not limited.
+    """What a provider allows; the workers of a run share it evenly.
 
-    A provider that refuses all the same (429, or 502, 503 and 529) is waited for until it has refused everybody for
-    ``patience_s``; a turn that is refused for so long while others are answered is lost.
+    A turn that is refused for ``patience_s`` while others are answered is dropped.
     """
 
-    requests_per_minute: Annotated[float | None, Field(gt=0)] = None
-    tokens_per_minute: Annotated[float | None, Field(gt=0)] = None
-    max_concurrent: Annotated[int | None, Field(ge=1)] = None
-    patience_s: Annotated[float, Field(ge=0)] = 600.0
+    requests_per_minute: float | None = Field(default=None, gt=0, description="requests per minute; null: no limit")
+    tokens_per_minute: float | None = Field(
+        default=None, gt=0, description="tokens of prompts and answers per minute; null: no limit"
+    )
+    max_concurrent: int | None = Field(default=None, ge=1, description="requests at a time; null: no limit")
+    patience_s: float = Field(
+        default=600.0,
+        ge=0,
+        description="seconds that a provider may refuse all requests (429, 502, 503, 529) before the step stops",
+    )
 
     def share(self, workers: int) -> Limits:
         """The part of one of ``workers`` worker processes; each may have at least one request in flight."""
