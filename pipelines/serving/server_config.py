@@ -119,7 +119,9 @@ class ServerConfig(Config):
     )
     tensor_parallel_size: int = Field(default=1, ge=1, description="GPUs of each server")
     replicas: int | None = Field(
-        default=None, ge=1, description="how many servers; null: as many as fit beside the other models of a step, one on CPU"
+        default=None,
+        ge=1,
+        description="how many servers; null: as many as fit beside the other models of a step, one on CPU",
     )
     port: int | None = Field(
         default=None,
