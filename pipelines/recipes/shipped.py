@@ -12,7 +12,7 @@ import msgspec
 from agentmill.pipelines.recipes.short_forms import SKETCHES, every_step, shipped, written_out
 from agentmill.schemas.config import packaged, read_yaml
 from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.errors import UserError, nearest
 
 SUFFIXES = (".yaml", ".yml")
 STATUS = "status.yaml"
@@ -53,13 +53,14 @@ def recipe_file(given: Path) -> Path:
     here = given.with_name(f"{given.name}.yaml")
     if here.is_file():
         return here
-    recipes = recipe_files()
-    files = {**sketch_files(), **recipes}
+    files = {**sketch_files(), **recipe_files()}
     if given.name not in files:
-        known = ", ".join(recipes)
+        # These have a path and no name, though the documentation speaks of them by it.
+        configs = {path.stem: str(Path("configs", path.name)) for path in shipped().parent.glob("*.yaml")}
+        close = nearest(given.name, configs if given.name in configs else [*files, *configs])
+        hint = "" if close is None else f" Did you mean {configs.get(close, close)!r}?"
         raise UserError(
-            f"there is no file {given}, and no recipe of this name; recipes: {known}.{near_match(given.name, files)}\n"
-            "agentmill list recipes shows them with the sketches",
+            f"there is no recipe called {given}.{hint}\n`agentmill list recipes` shows those that have a name",
             ErrorCode.NO_SUCH_FILE,
         )
     return files[given.name]

@@ -194,8 +194,14 @@ def test_17_a_selection_that_keeps_nothing(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (["run", "etoo"], ["no file etoo", "Did you mean 'eto'?"]),  # 19
-        (["plan", "agent_bank"], ["no file agent_bank", "Did you mean 'agentbank'?"]),
+        (["run", "etoo"], ["no recipe called etoo.", "Did you mean 'eto'?"]),  # 19
+        (["plan", "agent_bank"], ["no recipe called agent_bank.", "Did you mean 'agentbank'?"]),
+        (
+            ["run", "quickstart"],
+            ["no recipe called quickstart. Did you mean 'configs/quickstart.yaml'? [", "list recipes"],
+        ),
+        (["plan", "line"], ["no recipe called line. Did you mean 'configs/line.yaml'? ["]),
+        (["new", "x", "--from", "quik_start"], ["Did you mean 'configs/quickstart.yaml'?"]),
         (["list", "recipe"], ["unknown kind 'recipe'", "Did you mean 'recipes'?"]),  # 20
         (["show", "recipes", "eto"], ["unknown kind 'recipes'", "Did you mean 'recipe'?"]),
     ],
