@@ -70,6 +70,7 @@ class ErrorCode(StrEnum):
     TABLE_MISSING = "table-missing", "There is no table at a place."
     TABLE_UNFINISHED = "table-unfinished", "A table has no manifest: its step has not finished."
     INSIDE_A_TABLE = "inside-a-table", "A path is a folder inside a table, and not the table."
+    FOLDER_OF_TABLES = "folder-of-tables", "A folder of tables, such as a run, is given where one table is expected."
     NOT_A_TABLE = "not-a-table", "A Parquet file was not written by agentmill."
     FILE_MISSING = "file-missing", "A file that a manifest names is not there."
     MANIFEST_MISMATCH = "manifest-mismatch", "A file has another size, digest or number of rows than in its manifest."

@@ -55,6 +55,8 @@ __all__ = [
 R = TypeVar("R", bound=Record)
 
 ROW_GROUP_BYTES = 64 * 2**20
+LISTED_TABLES = 12
+"""How many tables of a folder an error names."""
 
 RECORDS: dict[str, type[Record]] = {name: kind.type for name, kind in RECORD_KINDS.items()}
 """Every record type that a table may hold, by name."""
@@ -116,7 +118,7 @@ class Table:
         """The table at ``path``, the ``NAME`` folder or, as text, an address of one on the Hub
         (``agentmill.schemas.hub``).
 
-        Raises ``UserError`` if there is none or it is unfinished.
+        Raises ``UserError`` if there is none, it is unfinished, or ``path`` is a folder of tables, such as a run.
         """
         folder = fetched(path) if isinstance(path, str) and is_address(path) else Path(path)
         if not folder.is_dir():
@@ -128,6 +130,7 @@ class Table:
             raise UserError(
                 f"{folder} is a folder inside a table; the table is {folder.parent}", ErrorCode.INSIDE_A_TABLE
             )
+        _refuse_folder_of_tables(folder)
         return cls(folder, read_manifest(folder))
 
     @property
@@ -159,6 +162,18 @@ class Table:
         """The records, one shard in memory at a time. Raises as ``read_shard``."""
         for path in self.shards():
             yield from read_shard(path, self.record_type, columns)
+
+
+def _refuse_folder_of_tables(folder: Path) -> None:
+    names = sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST_NAME}"))
+    # Tables of the sides of a table may be finished before it is.
+    unfinished = (folder / "data").exists()
+    if names and not unfinished and not (folder / MANIFEST_NAME).exists():
+        shown = ", ".join(names[:LISTED_TABLES]) + (", …" if len(names) > LISTED_TABLES else "")
+        raise UserError(
+            f"{folder} is a folder of tables, such as a run; name one of them: {shown} (as {folder / names[0]})",
+            ErrorCode.FOLDER_OF_TABLES,
+        )
 
 
 def _row_groups(table: pa.Table) -> Iterator[pa.Table]:

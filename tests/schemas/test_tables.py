@@ -138,6 +138,17 @@ def test_a_folder_without_a_manifest_is_no_table(tmp_path: Path) -> None:
         Table.open(tmp_path / "t")
 
 
+def test_a_run_is_no_table_and_its_tables_are_named(tmp_path: Path) -> None:
+    for name in ("explored", "kept"):
+        write_table(tmp_path / "run" / name, [[trajectory()]])
+    with user_error("folder-of-tables", f"{tmp_path}/run is a folder of tables", "explored, kept", "run/explored)"):
+        Table.open(tmp_path / "run")
+    # An unfinished table with finished ones in it is to be finished.
+    write_shard(tmp_path / "run/data/part-00000.parquet", [trajectory()], Trajectory)
+    with user_error("table-unfinished", "manifest.json"):
+        Table.open(tmp_path / "run")
+
+
 def test_the_data_folder_of_a_table_is_told_from_the_table(tmp_path: Path) -> None:
     write_table(tmp_path / "t", [[trajectory()]])
     with user_error("inside-a-table", "/t"):
