@@ -121,16 +121,13 @@ class Table:
         Raises ``UserError`` if there is none, it is unfinished, or ``path`` is a folder of tables, such as a run.
         """
         folder = fetched(path) if isinstance(path, str) and is_address(path) else Path(path)
-        if not folder.is_dir():
-            siblings = [entry.name for entry in folder.parent.glob("*/") if (entry / MANIFEST_NAME).exists()]
+        try:
+            _refuse_others(folder)
+        except PermissionError as error:
             raise UserError(
-                f"there is no table at {folder}.{near_match(folder.name, siblings)}", ErrorCode.TABLE_MISSING
-            )
-        if not (folder / MANIFEST_NAME).exists() and (folder.parent / MANIFEST_NAME).exists():
-            raise UserError(
-                f"{folder} is a folder inside a table; the table is {folder.parent}", ErrorCode.INSIDE_A_TABLE
-            )
-        _refuse_folder_of_tables(folder)
+                f"{error.filename} cannot be read ({error.strerror}); make it readable, or name another table",
+                ErrorCode.NOT_READABLE,
+            ) from error
         return cls(folder, read_manifest(folder))
 
     @property
@@ -164,7 +161,13 @@ class Table:
             yield from read_shard(path, self.record_type, columns)
 
 
-def _refuse_folder_of_tables(folder: Path) -> None:
+def _refuse_others(folder: Path) -> None:
+    """Raises ``UserError`` for what is no table and may be taken for one."""
+    if not folder.is_dir():
+        siblings = [entry.name for entry in folder.parent.glob("*/") if (entry / MANIFEST_NAME).exists()]
+        raise UserError(f"there is no table at {folder}.{near_match(folder.name, siblings)}", ErrorCode.TABLE_MISSING)
+    if not (folder / MANIFEST_NAME).exists() and (folder.parent / MANIFEST_NAME).exists():
+        raise UserError(f"{folder} is a folder inside a table; the table is {folder.parent}", ErrorCode.INSIDE_A_TABLE)
     names = sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST_NAME}"))
     # Tables of the sides of a table may be finished before it is.
     unfinished = (folder / "data").exists()

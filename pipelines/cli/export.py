@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
+from agentmill.pipelines.engine.provenance import check_ours
 from agentmill.pipelines.operators.annotations import check_names, names_in
 from agentmill.pipelines.operators.export import DROPPED, Exported, export_documents
 from agentmill.pipelines.operators.make_table import make_table
 from agentmill.pipelines.operators.operator import Operator, StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.runs.tables import run_of
 from agentmill.pipelines.tables.dropped import refuse_unused
 from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
 from agentmill.pipelines.terminal.progress import progress_for
@@ -24,11 +26,13 @@ from agentmill.schemas.errors import NothingUsed, UserError, near_match
 from agentmill.schemas.format import Format
 from agentmill.schemas.formats import FORMATS, READ_ONLY
 from agentmill.schemas.record_kinds import RECORD_KINDS
+from agentmill.schemas.records.manifest import MANIFEST_NAME
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Counts, Table
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 
 ROWS = (*VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS)
+ELSEWHERE = "choose another folder with --out"
 TARGETS = (*ROWS, *(name for name in FORMATS if name not in READ_ONLY))
 
 
@@ -132,14 +136,44 @@ def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, 
         )
     operator: Operator = validate(OPERATORS.load(view), {**parameters, **given}, f"export --to {view}")
     inputs = {role: [Table.open(name) for name in names] for role, names in operator.tables().items()}
-    operator.writes({role: [each.manifest.record for each in tables] for role, tables in inputs.items()})
+    check_records(operator, inputs)
     check_names(operator, {role: [names_in(each) for each in tables] for role, tables in inputs.items()})
+    check_place(folder)
     context = StepContext(operator=view, name=folder.name, folder=folder)
-    manifest = make_table(operator, inputs, context, progress=progress_for(sys.stderr))
+    try:
+        manifest = make_table(operator, inputs, context, progress=progress_for(sys.stderr))
+    except UserError as error:
+        if error.code != ErrorCode.MADE_DIFFERENTLY:
+            raise
+        # The advice of a step is to replace the table, which an export never does.
+        raise UserError(f"{str(error).partition(chr(10))[0]}\n{ELSEWHERE}, or remove it", error.code) from error
     refuse_unused(folder.name, Table(folder, manifest), again="export to another --out")
     return Export(
         target=view, folder=str(folder), record=manifest.record, counts=manifest.counts, reasons=manifest.reasons
     )
+
+
+def check_records(operator: Operator, inputs: Mapping[str, Sequence[Table]]) -> None:
+    """Raises ``UserError``, naming the table, if one holds records that the view does not take in its role."""
+    try:
+        operator.writes({role: [each.manifest.record for each in tables] for role, tables in inputs.items()})
+    except UserError as error:
+        role, holds, found = str(error).partition(" holds ")
+        # Of a recipe, a role is a key; here the user gave the tables alone.
+        if role not in inputs:
+            raise
+        raise UserError(
+            f"{' and '.join(str(each.folder) for each in inputs[role])}{holds}{found}", error.code
+        ) from error
+
+
+def check_place(folder: Path) -> None:
+    """Raises ``UserError`` if something else than a table is at ``folder``."""
+    if run_of(folder) == folder.resolve():
+        raise UserError(f"{folder} is a run; {ELSEWHERE}", ErrorCode.OUTPUT_NOT_OURS)
+    # A finished table is compared with what is to be written.
+    if not (folder / MANIFEST_NAME).exists():
+        check_ours(folder, ELSEWHERE)
 
 
 def refuse_unwritten(target: str, made: Exported, folder: Path) -> None:

@@ -22,6 +22,7 @@ from agentmill.pipelines.terminal.console import Row, answer, answers, example, 
 from agentmill.schemas.config import dump_yaml, packaged
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.records.manifest import disk_errors
 
 RECIPE = click.argument("recipe", metavar="RECIPE", type=click.Path(path_type=Path))
 STARTER = Path("configs/starter.yaml")
@@ -145,7 +146,8 @@ def written(name: str, origin: Path | None) -> Path:
     # Only the lines of these keys: comments stay as they are.
     text, n = re.subn(r"(?m)^name:.*$", f"name: {name}", text, count=1)
     text = re.sub(r"(?m)^run_dir:.*\n", "", text)
-    file.write_text(text if n else f"name: {name}\n{text}", encoding="utf-8")
+    with disk_errors(file):
+        file.write_text(text if n else f"name: {name}\n{text}", encoding="utf-8")
     try:
         read_recipe(file, ())
     except UserError:

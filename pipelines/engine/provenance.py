@@ -27,19 +27,20 @@ _SCRATCH = rf"{_SIDE}(?:{'|'.join(map(re.escape, (WORK, SEEDS, TEMPORARY_FOLDER)
 _OURS = re.compile(rf"{_SIDE}{re.escape(MANIFEST_NAME)}|{_SHARD}|{_SCRATCH}", re.DOTALL)
 
 
-def check_ours(folder: Path) -> None:
+def check_ours(folder: Path, elsewhere: str = "choose another run_dir or name (as: …)") -> None:
     """Raises ``UserError`` unless ``folder`` is missing, empty, or a table of ours, finished or not, and no more.
 
-    A table has a manifest or the plan of an attempt. A link is never ours, wherever it leads.
+    A table has a manifest or the plan of an attempt. A link is never ours, wherever it leads. ``elsewhere`` is the
+    advice of how to name another place.
     """
     if folder.is_symlink():
         raise UserError(
-            f"{folder} is a link; expected the folder of a table: choose another run_dir, or remove it",
+            f"{folder} is a link; expected the folder of a table: {elsewhere}, or remove it",
             ErrorCode.OUTPUT_NOT_OURS,
         )
     if folder.exists() and not folder.is_dir():
         raise UserError(
-            f"{folder} is a file; expected the folder of a table: choose another run_dir, or remove it",
+            f"{folder} is a file; expected the folder of a table: {elsewhere}, or remove it",
             ErrorCode.NOT_A_FOLDER,
         )
     begun = (folder / MANIFEST_NAME).exists() or (folder / CLEARING).exists() or any(plans(folder))
@@ -48,7 +49,7 @@ def check_ours(folder: Path) -> None:
         if not _OURS.fullmatch(name) or not (begun or re.fullmatch(_SCRATCH, name)):
             raise UserError(
                 f"{folder} holds {name!r}, which is no part of a table that was begun there\n"
-                "nothing was changed: choose another run_dir or name (as: …), or move what is there",
+                f"nothing was changed: {elsewhere}, or move what is there",
                 ErrorCode.OUTPUT_NOT_OURS,
             )
 

@@ -27,6 +27,7 @@ from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.pipelines.engine.workspace import Phase, Plan, Workspace
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import LimitReached, UserError
+from agentmill.schemas.records.manifest import disk_errors
 from agentmill.schemas.records.record import SCHEMA_VERSION
 from agentmill.schemas.tables import Counts, Manifest, ShardFile, Table, write_manifest
 
@@ -128,7 +129,8 @@ def made(run: StageRun, chunks: Sequence[Chunk], progress: StageProgress | None)
     number = 1
     while True:
         # A new attempt each time: a worker that only seemed lost then finds its folder gone and cannot write any more.
-        workspace = attempts.begin(run.folder, Plan(provenance=run.provenance, chunks=len(chunks)))
+        with disk_errors(run.folder):
+            workspace = attempts.begin(run.folder, Plan(provenance=run.provenance, chunks=len(chunks)))
         try:
             busy = work(run, chunks, workspace, progress)
             refuse_passing(run, chunks, workspace)

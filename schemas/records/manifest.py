@@ -116,6 +116,11 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder} is no table: it has no {MANIFEST_NAME}; run again what writes it, it resumes",
             ErrorCode.TABLE_UNFINISHED,
         ) from None
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}); make it readable, or name another table",
+            ErrorCode.NOT_READABLE,
+        ) from error
     try:
         # The version alone first: a newer manifest may have fields that ours forbids.
         check_version(msgspec.json.decode(text, type=_Version).schema_version, str(path))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import pyarrow.parquet as pq
 import pytest
@@ -147,6 +149,19 @@ def test_a_run_is_no_table_and_its_tables_are_named(tmp_path: Path) -> None:
     write_shard(tmp_path / "run/data/part-00000.parquet", [trajectory()], Trajectory)
     with user_error("table-unfinished", "manifest.json"):
         Table.open(tmp_path / "run")
+
+
+@pytest.mark.parametrize("method", ["read_bytes", "exists"])
+def test_a_table_that_may_not_be_read(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_table(tmp_path / "t", [[trajectory()]])
+
+    def denied(path: Path) -> Never:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    # Modes of files do not hold for root, as whom tests may run.
+    monkeypatch.setattr(Path, method, denied)
+    with user_error("not-readable", f"{tmp_path}/t/manifest.json cannot be read (Permission denied)"):
+        Table.open(tmp_path / "t")
 
 
 def test_the_data_folder_of_a_table_is_told_from_the_table(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
+from typing import Never
 
 import pytest
 
@@ -96,6 +99,18 @@ def test_a_new_recipe_is_commented_and_can_be_run(capsys: pytest.CaptureFixture[
     assert Path("runs/mine/summary.json").exists()
     assert agentmill("new", "mine") == 2
     assert shows(capsys.readouterr().err, "name-taken", "mine.yaml")
+
+
+def test_a_new_recipe_where_nothing_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def denied(path: Path, *_: object, **__: object) -> Never:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    # Modes of folders do not hold for root, as whom tests may run.
+    monkeypatch.setattr(Path, "write_text", denied)
+    assert agentmill("new", "mine") == 2
+    assert shows(capsys.readouterr().err, "not-writable", "mine.yaml cannot be written (Permission denied)")
 
 
 def test_a_new_recipe_from_another_one_keeps_its_comments(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -220,6 +222,57 @@ def test_an_export_overwrites_nothing(runs: Path, tmp_path: Path, capsys: pytest
     assert shows(capsys.readouterr().err, "output-exists", tmp_path / "adp")
     assert agentmill("export", tmp_path / "verdicts", "--to", "adp", "--out", tmp_path / "x") == 2
     assert shows(capsys.readouterr().err, "wrong-record-type", "Verdict", "Trajectory")
+
+
+@pytest.mark.parametrize(
+    ("out", "code", "message"),
+    [
+        ("file", "not-a-folder", "/file is a file; expected the folder of a table: choose another folder with --out"),
+        ("run", "output-not-ours", "/run is a run; choose another folder with --out ["),
+        ("notes", "output-not-ours", "nothing was changed: choose another folder with --out, or move what is there"),
+        ("rows", "made-differently", "choose another folder with --out, or remove it"),
+        ("locked/rows", "not-writable", "/locked/rows cannot be written (Permission denied): choose another folder ["),
+    ],
+)
+def test_rows_are_not_exported_to_a_place_of_others(
+    runs: Path,
+    out: str,
+    code: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = runs.parent
+    (folder / "file").touch()
+    for name in ("run/recipe.yaml", "run/.lock", "notes/mine.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    assert agentmill("export", runs, "--to", "sft", "--out", folder / "rows") == 0
+    make_folder = Path.mkdir
+
+    def denied(path: Path, *given: Any, **options: Any) -> None:
+        if "locked" in path.parts:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        make_folder(path, *given, **options)
+
+    # Modes of folders do not hold for root, as whom tests may run.
+    monkeypatch.setattr(Path, "mkdir", denied)
+    capsys.readouterr()
+    assert agentmill("export", runs, "--to", "sft", "--out", folder / out, "rows=step") == 2
+    printed = capsys.readouterr().err
+    assert shows(printed, code, message), printed
+    assert "run_dir" not in printed
+    assert "--replace" not in printed
+
+
+def test_an_export_names_the_table_of_other_records(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert agentmill("export", tmp_path / "verdicts", "--to", "sft", "--out", tmp_path / "x") == 2
+    expected = f"{tmp_path}/verdicts holds Verdict records, expected Trajectory ["
+    assert shows(capsys.readouterr().err, "wrong-record-type", expected)
+    assert agentmill("export", runs, "--to", "sft", "--out", tmp_path / "x", "--verdicts", runs) == 2
+    assert shows(capsys.readouterr().err, "wrong-record-type", f"{runs} holds Trajectory records, expected Verdict")
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
