@@ -48,6 +48,9 @@ ROUND_NAME = re.compile(r"round-\d+")
 OF_A_STEP = ("operator", "as", "min_used")
 """What a step has besides the parameters of its operator."""
 
+MAPPINGS = ("runner", "models", "data", "defaults")
+"""Keys that a recipe may lack. An override of something in one, such as ``runner.name=…``, then makes it."""
+
 ALL, PREVIOUS, BEST = "all", "previous", "best"
 """After the name of a table: all rounds so far, the round before. After that of a model: the best round."""
 Steps = Annotated[list[dict[str, Any]], Field(min_length=1)]
@@ -138,7 +141,8 @@ def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     except UserError as error:
         raise with_long_form(error) from None
     of_steps = [each for each in overrides if each.partition("=")[0].partition(".")[0] == "steps"]
-    data = override(data, [each for each in overrides if each not in of_steps])
+    lacking = [key for key in MAPPINGS if key not in data and any(each.startswith(f"{key}.") for each in overrides)]
+    data = override({**data, **{key: {} for key in lacking}}, [each for each in overrides if each not in of_steps])
     data = written_out(data, path.parent)
     data = override(data, [by_position(each, data) for each in of_steps])
     if "run_dir" not in data and isinstance(data.get("name"), str):

@@ -236,6 +236,13 @@ def test_mistakes_around_the_steps(tmp_path: Path, changes: dict[str, Any], mess
         plan_of(tmp_path, changes.pop("steps", WORLD), **changes)
 
 
+def test_an_override_makes_a_part_that_the_recipe_lacks(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, WORLD, "runner.name=multi_threading", "runner.workers=2")
+    assert (plan.recipe.runner.name, plan.recipe.runner.workers) == ("multi_threading", 2)
+    with user_error("unknown-key", "runer"):
+        plan_of(tmp_path, WORLD, "runer.name=embedded")
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
