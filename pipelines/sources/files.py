@@ -84,12 +84,24 @@ def _has_lines(path: str) -> bool:
 
 def _here(pattern: str) -> list[RawFile]:
     paths = [path for path in _matches(pattern) if path.is_file() and not path.name.startswith(".")]
+    if not paths and Path(pattern).is_dir():
+        raise _none_in(Path(pattern))
     if not paths:
         raise UserError(
             f"no file matches {pattern}.{_nearest(pattern)} Expected a file, a folder or a glob",
             ErrorCode.NO_FILE_MATCHES,
         )
     return [described(path) for path in paths]
+
+
+def _none_in(folder: Path) -> UserError:
+    """What to say of a folder without a file that is read where the folder alone is named."""
+    tables = any(entry.suffix.lower() == ".csv" for entry in folder.iterdir())
+    advice = f"a CSV file itself, such as {folder}/*.csv" if tables else f"the files, such as {folder}/**/*.jsonl"
+    return UserError(
+        f"{folder} has no file that is read from a folder ({', '.join(sorted(IN_FOLDERS))}); name {advice}",
+        ErrorCode.NO_FILE_MATCHES,
+    )
 
 
 def _on_hub(text: str, selection: hub.Selection) -> list[RawFile]:

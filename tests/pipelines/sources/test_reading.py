@@ -176,6 +176,15 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path, given: str, words: t
     assert all(word in str(error.value) for word in words), str(error.value)
 
 
+def test_a_folder_of_tables_alone_is_answered_with_how_to_name_them(tmp_path: Path) -> None:
+    with user_error("no-file-matches", f"{tmp_path} has no file that is read from a folder (.json, ", "/**/*.jsonl"):
+        find([str(tmp_path)])
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with user_error("no-file-matches", f"name a CSV file itself, such as {tmp_path}/*.csv"):
+        find([str(tmp_path)])
+    assert [file.kind for file in find([f"{tmp_path}/*.csv"])] == ["csv"]
+
+
 def test_a_file_that_shrank_since_the_plan_is_told(tmp_path: Path) -> None:
     path = write(tmp_path, "jsonl", ROWS)
     (part,) = plan_parts(tuple(find([str(path)])), 10**6)
