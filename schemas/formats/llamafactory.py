@@ -14,6 +14,7 @@ import msgspec
 from agentmill.schemas.config import Config
 from agentmill.schemas.format import FormatError, Origin, Raw, Read, Written, parse
 from agentmill.schemas.formats.differences import differences
+from agentmill.schemas.formats.openai import take_messages
 from agentmill.schemas.formats.pairs import Pair, common, pair_losses, pair_remarks, paired
 from agentmill.schemas.messages.calls import link_remarks
 from agentmill.schemas.messages.conversation import Conversation, Flag, Layout, key, layout, to_trajectory
@@ -173,7 +174,7 @@ class LlamaFactory(Config):
         row = parse(raw)
         tools, note, losses = read_tools(row.pop("tools", None), "spaced")
         sides = [row.pop(side) for side in SIDES] if all(isinstance(row.get(side), list) for side in SIDES) else []
-        conversation = _conversation(sides[0] if sides else row.pop("messages", None))
+        conversation = _conversation(sides[0] if sides else take_messages(row, NAME))
         if note:
             conversation.spelling["tools"] = note
         run = to_trajectory(conversation, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools)

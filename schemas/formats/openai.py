@@ -8,6 +8,7 @@ the environment's.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -27,6 +28,10 @@ from agentmill.schemas.records.trajectory import Trajectory
 CONVERTER_VERSION = "3"
 NAME = "openai"
 WEIGHT = Flag("weight", 0, 1)
+READ_BY = {"conversations": "sharegpt", "prompt": "trl"}
+"""Other formats with one conversation a record, by the field that tells them."""
+MOST_FIELDS = 8
+"""How many fields of a record without messages its error names."""
 
 
 class OpenAi(WithDialect):
@@ -39,7 +44,7 @@ class OpenAi(WithDialect):
         ``unknown_part`` and ``unknown_call`` for what no message of this format is made of.
         """
         row = parse(raw)
-        given = row.pop("messages", None)
+        given = take_messages(row, NAME)
         messages, style = read_list(given)
         conversation = MessageReader("compact", WEIGHT, self.chosen_dialect).read(messages)
         if style is not None:
@@ -73,6 +78,15 @@ class OpenAi(WithDialect):
         # Losses are what a reader misses, which holds whatever way this writer took.
         back = self.read(msgspec.json.encode(document), Origin("")).trajectory
         return Written(document, differences(trajectory, back, NAME))
+
+
+def take_messages(row: JsonObject, name: str) -> Any:
+    """What is at ``messages``, which is taken out of ``row``. Raises ``FormatError`` where format ``name`` lacks it."""
+    if "messages" in row:
+        return row.pop("messages")
+    held = ", ".join(map(repr, islice(row, MOST_FIELDS))) + (", …" if len(row) > MOST_FIELDS else "")
+    other = next((f"; format {other} reads {field!r}" for field, other in READ_BY.items() if field in row), "")
+    raise FormatError("invalid", f"format {name} expects 'messages'; the record has {held or 'no field'}{other}")
 
 
 def read_list(given: Any) -> tuple[Any, str | None]:

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from agentmill.schemas.format import FormatError, Origin
+from agentmill.schemas.formats.llamafactory import LlamaFactory
 from agentmill.schemas.formats.openai import OpenAi
+
+
+@pytest.mark.parametrize("reader", [OpenAi, LlamaFactory])
+@pytest.mark.parametrize(
+    ("raw", "held"),
+    [
+        (
+            b'{"id": 1, "conversations": []}',
+            "the record has 'id', 'conversations'; format sharegpt reads 'conversations'",
+        ),
+        (b'{"prompt": "x", "completion": "y"}', "the record has 'prompt', 'completion'; format trl reads 'prompt'"),
+        (b'{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1, "h": 1, "i": 1}', "'g', 'h', …"),
+        (b"{}", "the record has no field"),
+    ],
+)
+def test_a_record_of_another_format_is_named(reader: type[OpenAi | LlamaFactory], raw: bytes, held: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        reader().read(raw, Origin("demo"))
+    assert caught.value.reason == "invalid"
+    assert re.match(r"format (openai|llamafactory) expects 'messages'; the record has ", caught.value.detail)
+    assert caught.value.detail.endswith(held)
 
 
 @pytest.mark.parametrize(
