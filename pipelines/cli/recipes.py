@@ -17,7 +17,7 @@ from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.parts import Part
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.runner import resolved
-from agentmill.pipelines.recipes.shipped import recipe_file
+from agentmill.pipelines.recipes.shipped import recipe_file, recipe_files, sketch_files
 from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
 from agentmill.schemas.config import dump_yaml, packaged
 from agentmill.schemas.error_codes import ErrorCode
@@ -137,6 +137,12 @@ def written(name: str, origin: Path | None) -> Path:
         raise UserError(
             f"{name!r} is no name of a recipe; expected letters, digits, - and _, for example agentmill new my-recipe",
             ErrorCode.NAME_MALFORMED,
+        )
+    if name in {**recipe_files(), **sketch_files()}:
+        raise UserError(
+            f"{name} is a shipped recipe, which a file {file} here would replace\n"
+            f"choose another name, or copy it: agentmill new my-{name} --from {name}",
+            ErrorCode.NAME_TAKEN,
         )
     if file.exists():
         raise UserError(f"there is a file {file} already; choose another name, or remove it", ErrorCode.NAME_TAKEN)

@@ -101,6 +101,13 @@ def test_a_new_recipe_is_commented_and_can_be_run(capsys: pytest.CaptureFixture[
     assert shows(capsys.readouterr().err, "name-taken", "mine.yaml")
 
 
+@pytest.mark.parametrize("name", ["eto", "rise"])
+def test_a_new_recipe_hides_no_shipped_one(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert agentmill("new", name) == 2
+    assert shows(capsys.readouterr().err, "name-taken", f"agentmill new my-{name} --from {name}")
+    assert not Path(f"{name}.yaml").exists()
+
+
 def test_a_new_recipe_where_nothing_can_be_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
