@@ -155,7 +155,8 @@ class FsdpPart(_Part):
         # Accelerate's default of version 2; with it the Trainer saves no model at the end.
         default = "FULL_STATE_DICT" if self.fsdp_version == 1 else "SHARDED_STATE_DICT"
         found = self.fsdp_state_dict_type or default
-        if found != "FULL_STATE_DICT":
+        # Accelerate takes small letters and PyTorch's number, too.
+        if found.upper() not in ("FULL_STATE_DICT", "1"):
             raise ValueError(f"fsdp_state_dict_type is {found}; expected FULL_STATE_DICT, since a whole model is saved")
         return self
 

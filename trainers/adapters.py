@@ -152,7 +152,7 @@ def load_adapter(model: Any, adapter: Path, dropout: float | None = None) -> Pef
             config = PeftLoraConfig.from_pretrained(str(adapter))
             config.lora_dropout = dropout
         loaded = PeftModel.from_pretrained(model, adapter, is_trainable=learns, config=config)
-        # Read once more: PEFT does not tell at first which names in the file it had no use for.
+        # Read once more: only this returns which names in the file PEFT had no use for.
         mapping = getattr(model, "_checkpoint_conversion_mapping", {})
         found = loaded.load_adapter(adapter, loaded.active_adapter, is_trainable=learns, key_mapping=mapping)
     check_tensors(adapter, found.missing_keys, found.unexpected_keys)

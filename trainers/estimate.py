@@ -21,7 +21,7 @@ from transformers import TrainerCallback
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.trainers.base_trainer import BaseTrainer
-from agentmill.trainers.command import say
+from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.peak_memory import held_bytes, peak_bytes, release_freed
 from agentmill.trainers.trial import (
     GIB,
@@ -172,6 +172,17 @@ def saved_bytes(trainer: BaseTrainer, parameters: Mapping[str, int]) -> int:
         checkpoints += validations(trainer, last - done)
     # At the end the weights are written, read, and written in the type of the model.
     return 12 * trained * checkpoints + 4 * trained + 8 * whole
+
+
+def needed_bytes(settings: TrainSettings, parameters: int, trained_parameters: int) -> int:
+    """Disk that a training takes: checkpoints (weights and at most two moments), what TRL saves, the model."""
+    # Adafactor and 8-bit optimizers keep less than two moments.
+    size = 2 if settings.weights == "bf16" else 4
+    # One more is being written while the two last, and with `keep: best` the best one, are kept.
+    kept = 4 if settings.validates is not None and settings.validates.keep == "best" else 3
+    checkpoints = kept * 3 * size * trained_parameters if settings.save_steps else 0
+    merged = settings.lora is None or settings.lora.merge
+    return checkpoints + size * trained_parameters + (4 * parameters if merged else 0)
 
 
 def write_speed(folder: Path) -> float:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from transformers import TrainerCallback
@@ -156,7 +157,8 @@ class StopOnDrift(TrainerCallback):
 
     def reason_to_stop(self, log_history: Sequence[dict[str, Any]]) -> str | None:
         """Why a training ends after these points, if it does."""
-        return limit_reached(whole_points(loss_points(log_history), self._log_steps), self._limits)
+        points = whole_points(loss_points(log_history), self._log_steps, self._limits.window)
+        return limit_reached(points, self._limits)
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Look at the last points, which are the same in every process."""
@@ -288,15 +290,17 @@ def over_optimisation_warning(points: Sequence[dict[str, Any]]) -> str | None:
     )
 
 
-def whole_points(points: Sequence[dict[str, Any]], log_steps: int) -> list[dict[str, Any]]:
-    """Points of ``log_steps`` steps each: those in between, as before a checkpoint, are merged, weighed by their steps.
+def whole_points(points: Sequence[dict[str, Any]], log_steps: int, last: int) -> list[dict[str, Any]]:
+    """The ``last`` points of ``log_steps`` steps each, in which those in between are merged, weighed by their steps.
 
-    So it does not matter for a limit how often a training is saved.
+    There are some in between before a checkpoint. So it does not matter for a limit how often a training is saved.
     """
     whole: list[dict[str, Any]] = []
     parts: list[tuple[int, dict[str, Any]]] = []
-    before = 0
-    for point in points:
+    before = max(0, (points[-1]["step"] // log_steps - last) * log_steps) if points else 0
+    # From the end: this is called at every point.
+    recent = list(takewhile(lambda point: point["step"] > before, reversed(points)))
+    for point in reversed(recent):
         parts.append((point["step"] - before, point))
         before = point["step"]
         if before % log_steps:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,18 +100,8 @@ def set_up_training(
         revisions["validation_digest"] = validated_on.digest
     if adapter is not None:
         revisions["adapter_revision"] = model_revision(adapter)
-    identity: JsonObject = {
-        "trainer": trainer,
-        "settings": _identifying(settings),
-        "rows_digest": table.digest,
-        "base_revision": model_revision(base),
-        **revisions,
-        # The order of the rows depends on how many rows make a batch over all processes.
-        "processes": int(os.environ.get("WORLD_SIZE", "1")),
-        "sharding": sharding(),
-        # A checkpoint of one machine would go on in the arithmetic of another.
-        "precision": precision_of(settings),
-    }
+    revisions = {"rows_digest": table.digest, "base_revision": model_revision(base), **revisions}
+    identity = _identity(trainer, settings, revisions)
     work = WorkFolder(Path(settings.output).expanduser().absolute(), identity)
     # Before the tokenizer is loaded, so that a repeated command ends at once.
     if work.finished():
@@ -137,6 +127,20 @@ def _validation(settings: TrainSettings, table: Table, validated_on: Table) -> V
     if chosen.shared_tasks:
         say(f"warning: {chosen.shared_tasks} tasks of the validation rows have rows that are trained on")
     return chosen
+
+
+def _identity(trainer: str, settings: TrainSettings, revisions: Mapping[str, str]) -> JsonObject:
+    """All that decides what comes out of a training; ``revisions`` are those of its rows and models."""
+    return {
+        "trainer": trainer,
+        "settings": _identifying(settings),
+        **revisions,
+        # The order of the rows depends on how many rows make a batch over all processes.
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "sharding": sharding(),
+        # A checkpoint of one machine would go on in the arithmetic of another.
+        "precision": precision_of(settings),
+    }
 
 
 def _identifying(settings: TrainSettings) -> JsonObject:

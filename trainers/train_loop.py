@@ -29,7 +29,7 @@ from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import row_order
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
-from agentmill.trainers.estimate import BeforeFirstStep
+from agentmill.trainers.estimate import BeforeFirstStep, needed_bytes
 from agentmill.trainers.hub_models import revisions_of
 from agentmill.trainers.launch import check_attention, check_environment, context_parallel_size
 from agentmill.trainers.model_card import TrainingRecord, summarize, versions, write_record
@@ -390,17 +390,6 @@ def count_parameters(model: Any) -> dict[str, int]:
         sizes = [(getattr(each, "ds_numel", each.numel()), each.requires_grad) for each in model.parameters()]
         trained, total = sum(size for size, learns in sizes if learns), sum(size for size, _ in sizes)
     return {"parameters": total, "trained_parameters": trained}
-
-
-def needed_bytes(settings: TrainSettings, parameters: int, trained_parameters: int) -> int:
-    """Disk that a training takes: checkpoints (weights and at most two moments), what TRL saves, the model."""
-    # Adafactor and 8-bit optimizers keep less than two moments.
-    size = 2 if settings.weights == "bf16" else 4
-    # One more is being written while the two last, and with `keep: best` the best one, are kept.
-    kept = 4 if settings.validates is not None and settings.validates.keep == "best" else 3
-    checkpoints = kept * 3 * size * trained_parameters if settings.save_steps else 0
-    merged = settings.lora is None or settings.lora.merge
-    return checkpoints + size * trained_parameters + (4 * parameters if merged else 0)
 
 
 def device_name() -> str:

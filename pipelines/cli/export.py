@@ -14,7 +14,7 @@ from agentmill.pipelines.engine.provenance import check_ours
 from agentmill.pipelines.operators.annotations import check_names, names_in
 from agentmill.pipelines.operators.export import DROPPED, Exported, export_documents
 from agentmill.pipelines.operators.make_table import make_table
-from agentmill.pipelines.operators.operator import Operator, StepContext
+from agentmill.pipelines.operators.operator import Operator, StepContext, WrongRecords
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.runs.tables import run_of
 from agentmill.pipelines.tables.dropped import refuse_unused
@@ -157,14 +157,10 @@ def check_records(operator: Operator, inputs: Mapping[str, Sequence[Table]]) -> 
     """Raises ``UserError``, naming the table, if one holds records that the view does not take in its role."""
     try:
         operator.writes({role: [each.manifest.record for each in tables] for role, tables in inputs.items()})
-    except UserError as error:
-        role, holds, found = str(error).partition(" holds ")
+    except WrongRecords as error:
         # Of a recipe, a role is a key; here the user gave the tables alone.
-        if role not in inputs:
-            raise
-        raise UserError(
-            f"{' and '.join(str(each.folder) for each in inputs[role])}{holds}{found}", error.code
-        ) from error
+        folders = " and ".join(str(each.folder) for each in inputs[error.role])
+        raise UserError(f"{folders} {error.mismatch}", error.code) from error
 
 
 def check_place(folder: Path) -> None:

@@ -233,6 +233,14 @@ class Operator(Config):
         raise NotImplementedError
 
 
+class WrongRecords(UserError):
+    """The tables of ``role`` hold other records than an operator works on; ``mismatch`` says which."""
+
+    def __init__(self, role: str, mismatch: str) -> None:
+        super().__init__(f"{role} {mismatch}", ErrorCode.WRONG_RECORD_TYPE)
+        self.role, self.mismatch = role, mismatch
+
+
 def expect(reads: Mapping[str, Sequence[str]], role: str, *wanted: str) -> str:
     """The one record that the tables of ``role`` hold. Raises ``UserError`` if it is none of ``wanted``, or several."""
     held = sorted(set(reads.get(role, ())))
@@ -240,7 +248,7 @@ def expect(reads: Mapping[str, Sequence[str]], role: str, *wanted: str) -> str:
         found = " and ".join(held) or "nothing"
         # Each table alone would do.
         one = "tables of one kind" if len(held) > 1 and set(held) <= set(wanted) else " or ".join(wanted)
-        raise UserError(f"{role} holds {found} records, expected {one}", ErrorCode.WRONG_RECORD_TYPE)
+        raise WrongRecords(role, f"holds {found} records, expected {one}")
     return held[0]
 
 

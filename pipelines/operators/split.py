@@ -181,7 +181,7 @@ class Grouping:
 
 
 def related(tasks: Iterable[Task]) -> dict[str, str]:
-    """The id that stands for all tasks that were made from one another, by the id of each.
+    """The group of tasks that were made from one another, named by one of their ids, by the id of each task.
 
     Variants belong together also where the table lacks the task that they were made from, and what was composed of
     several tasks belongs to all of them. Of the examples that an author was shown, only the first counts: all tasks

@@ -104,8 +104,8 @@ class ModelConfig(Config):
         default=None,
         ge=0,
         le=1,
-        description="the probability that the policy expert errs at a turn, as a stand-in for a model; null: it never "
-        "errs, and stands in for none",
+        description="the probability that the policy expert errs at a turn, where it takes the place of a model; null: "
+        "it never errs, and takes the place of none",
     )
     thoughts: Literal["plan"] | None = Field(
         default=None, description="plan: the policy expert writes its plan before each action; null: no thoughts"

@@ -118,7 +118,7 @@ STOP_S = 20.0
 LOG_LINES = 8
 LINE_LENGTH = 300
 HUNG_S = 120.0
-"""A server that takes connections and does not tell its health for so long hangs."""
+"""A server that takes connections and does not answer whether it is healthy for so long hangs."""
 STACKS_S = 10.0
 """How long the processes of a server have to write the stacks of their threads."""
 ERRORS = 2

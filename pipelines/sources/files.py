@@ -95,7 +95,7 @@ def _here(pattern: str) -> list[RawFile]:
 
 
 def _none_in(folder: Path) -> UserError:
-    """What to say of a folder without a file that is read where the folder alone is named."""
+    """The error for a folder without a file that is read where the folder alone is named."""
     tables = any(entry.suffix.lower() == ".csv" for entry in folder.iterdir())
     advice = f"a CSV file itself, such as {folder}/*.csv" if tables else f"the files, such as {folder}/**/*.jsonl"
     return UserError(

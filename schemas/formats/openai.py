@@ -29,7 +29,7 @@ CONVERTER_VERSION = "3"
 NAME = "openai"
 WEIGHT = Flag("weight", 0, 1)
 READ_BY = {"conversations": "sharegpt", "prompt": "trl"}
-"""Other formats with one conversation a record, by the field that tells them."""
+"""Other formats with one conversation a record, by the field that only they have."""
 MOST_FIELDS = 8
 """How many fields of a record without messages its error names."""
 

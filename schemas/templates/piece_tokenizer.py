@@ -31,7 +31,8 @@ class PieceTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         # Copies, since options of a tokenizer hold for all who use it.
         text = _serialized(tokenizer)
-        self._whole, self._spaceless, self._splitting = (_loaded(each) for each in (text, *[_without_space(text)] * 2))
+        self._whole, self._spaceless = _loaded(text), _loaded(_without_space(text))
+        self._splitting = _loaded(_without_space(text))
         self._splitting.encode_special_tokens = True
         _check(self._whole, self._spaceless)
         added = self._whole.get_added_tokens_decoder()
@@ -47,7 +48,7 @@ class PieceTokenizer:
         if added is not None:
             opening, number = added
             ids, places = _tokens(self._whole, opening + piece)
-            # Some added tokens are not told apart from the text before the space is put, or not before any text.
+            # Some added tokens are not recognized before the space is put, or not before any text.
             if ids[:1] == [number]:
                 shift = len(opening)
                 return ids[1:], [(max(start - shift, 0), max(end - shift, 0)) for start, end in places[1:]]

@@ -235,13 +235,13 @@ def test_an_adapter_in_part_and_one_of_another_model_are_not_loaded(adapter: Pat
     third = {name.replace(".layers.0.", ".layers.2."): each.clone() for name, each in first.items()}
     save_file({**held, **third}, deeper / "adapter_model.safetensors")
 
-    for folder, code, told in (
+    for folder, code, words in (
         (part, "model-incomplete", f"lacks {len(held) - len(first)} of the tensors"),
         (deeper, "base-model-differs", f"has {len(third)} tensors for layers that the model does not have"),
     ):
-        with user_error(code, told):
+        with user_error(code, words):
             load_merged(model, folder, "CAUSAL_LM")
-        with user_error(code, told):
+        with user_error(code, words):
             load_adapter(load_weights(model, "CAUSAL_LM", torch.float32), folder, dropout=0.0)
 
 

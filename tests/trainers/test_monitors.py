@@ -65,15 +65,18 @@ def test_limits_are_of_means_over_the_last_points(limits: dict[str, float], reas
 def test_points_between_are_merged() -> None:
     """So a limit is reached at the same step however often a training is saved."""
     every = [{"step": step, "margin": float(step), "kl": None} for step in (10, 20, 30)]
-    assert whole_points(every, 10) == [{"step": step, "margin": float(step)} for step in (10, 20, 30)]
+    assert whole_points(every, 10, 9) == [{"step": step, "margin": float(step)} for step in (10, 20, 30)]
+    assert whole_points(every, 10, 2) == [{"step": 20, "margin": 20.0}, {"step": 30, "margin": 30.0}]
+    assert whole_points([], 10, 2) == []
     between = [
         *({"step": 4, "margin": 5.0, "entropy": 1.0}, {"step": 10, "margin": 10.0, "entropy": None}),
         *({"step": 15, "margin": 1.0}, {"step": 20, "margin": 3.0}, {"step": 25, "margin": 9.0}),
     ]
-    assert whole_points(between, 10) == [
+    assert whole_points(between, 10, 9) == [
         {"step": 10, "margin": pytest.approx(8.0), "entropy": 1.0},
         {"step": 20, "margin": pytest.approx(2.0)},
     ]
+    assert whole_points(between, 10, 1) == [{"step": 20, "margin": pytest.approx(2.0)}]
     stop = StopOnDrift(DriftLimits(margin=4.0, window=2), log_steps=10)
     between = [{"loss": 1.0, **point} for point in between]
     assert stop.reason_to_stop(between) == "at step 20: margin is 5, above 4 (stop_when)"

@@ -163,9 +163,9 @@ def test_a_model_of_quantized_weights_is_refused_before_rows_are_read(
 ) -> None:
     quantized = tmp_path / "quantized"
     shutil.copytree(model, quantized)
-    told = json.loads((quantized / "config.json").read_text())
-    told["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
-    (quantized / "config.json").write_text(json.dumps(told))
+    configuration = json.loads((quantized / "config.json").read_text())
+    configuration["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    (quantized / "config.json").write_text(json.dumps(configuration))
     for given in ([], ["lora={rank: 4}"]):
         assert main(["--config", str(config), f"model={quantized}", *given]) == 2
         printed = capsys.readouterr().err

@@ -115,8 +115,8 @@ def test_a_template_that_shows_the_past_otherwise_is_refused(model: Path, tokeni
 def looks(place: int, train: bool = True, reasoning: str | None = None) -> list[Message]:
     """A call and its result."""
     call = MessageCall(name="look", arguments=f'{{"at":{place}}}', id=f"call{place:05}")
-    said = Message(role="assistant", content="x", reasoning_content=reasoning, tool_calls=[call], train=train)
-    return [said, Message(role="tool", content=f"room {place}", tool_call_id=call.id, name="look")]
+    answer = Message(role="assistant", content="x", reasoning_content=reasoning, tool_calls=[call], train=train)
+    return [answer, Message(role="tool", content=f"room {place}", tool_call_id=call.id, name="look")]
 
 
 def test_reasoning_that_is_dropped_later_is_in_the_prompts_that_show_it(

@@ -50,7 +50,7 @@ class PreparedProblem(msgspec.Struct, frozen=True, eq=False):
 
 
 class PddlEnvironment:
-    """Planning tasks with commands and a planner: a PDDL domain, told in English.
+    """Planning tasks with commands and a planner: a PDDL domain, described in English.
 
     Raises ``EnvError`` for a domain or a wording that cannot be used.
     """

@@ -169,8 +169,8 @@ def test_models_that_a_step_uses_together_have_to_fit_on_the_gpus(
     roles = [{"name": "planner"}, {"name": "worker", "acts": True}]
     talk = {"operator": "multi_agent", "policy": "actor", "roles": roles, "models": {"planner": "other"}, "as": "talk"}
     compare = {"operator": "evaluate", "models": {"one": "actor", "two": "other"}, "splits": ["train"]}
-    said, advice = refused(plan(talk))
-    assert said.startswith("talk (multi_agent, steps.0): 1 server(s) of 1 GPU(s) for ")
+    message, advice = refused(plan(talk))
+    assert message.startswith("talk (multi_agent, steps.0): 1 server(s) of 1 GPU(s) for ")
     assert "--gpu-memory-utilization" in advice
     check_run(plan(talk, **half))
     # These play one after the other.

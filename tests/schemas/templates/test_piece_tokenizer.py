@@ -100,9 +100,9 @@ def test_rows_have_the_tokens_of_the_prompt_and_of_the_whole(kind: str, template
     assert encoded.input_ids.tolist() == served(text, own)
     if kind == "first" and not rstrip:
         assert own.decode(encoded.input_ids) == text
-    said = [own.decode(encoded.labels[encoded.mask & (encoded.messages == index)]).strip() for index in (2, 4)]
+    trained = [own.decode(encoded.labels[encoded.mask & (encoded.messages == index)]).strip() for index in (2, 4)]
     end = "</s>" if template == "words" else "<|end|>"
-    assert [each.removesuffix(end).strip() for each in said] == ["move the box", "the key"]
+    assert [each.removesuffix(end).strip() for each in trained] == ["move the box", "the key"]
     check_texts([(TALK, encoded)], own)
 
 
