@@ -152,10 +152,13 @@ def test_rows_of_one_value_have_no_order(tmp_path: Path, model: Path) -> None:
 
 def test_the_curve_has_the_extremes_of_a_batch_with_and_without_weights(tmp_path: Path, model: Path) -> None:
     trainer, _, _ = made(tmp_path, model, ROWS)
+    # TRL notes what is measured by whether the model learns.
+    trainer.model.train()
     found = []
     for weighted in (False, True):
         trainer._weighted = (weighted, weighted)
         trainer._metrics["train"].clear()
         trainer.compute_loss(trainer.model, batch_of(trainer, range(3)))
         found.append({name: trainer._metrics["train"][name] for name in ("min_reward", "max_reward")})
+    assert found[0]["min_reward"][0] < found[0]["max_reward"][0]
     assert found[1] == {name: pytest.approx(values) for name, values in found[0].items()}
