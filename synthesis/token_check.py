@@ -21,10 +21,17 @@ from agentmill.schemas.views.conversation import ConversationTurn, conversation
 NAME = "check_tokens"
 
 
-class Codec(msgspec.Struct, frozen=True):
-    """A tokenizer as two functions; both keep special tokens, and add none."""
+CONTEXT_TOKENS = 16
+"""Tokens before a turn that are decoded with it: what a tokenizer makes of its first word may depend on the last."""
 
-    encode: Callable[[str], list[int]]
+
+class Codec(msgspec.Struct, frozen=True):
+    """A tokenizer as two functions; both keep special tokens, and add none.
+
+    ``encode`` takes a text and the text before it, which is empty at the start of a text.
+    """
+
+    encode: Callable[[str, str], list[int]]
     decode: Callable[[Sequence[int]], str]
 
 
@@ -43,7 +50,7 @@ def check_tokens(trajectory: Trajectory, codec: Codec) -> Verdict:
     wrong = next((fault for turn, tokens in turns if (fault := _fault(turn, tokens, codec)) is not None), None)
     if not turns[0][1].segment_start:
         wrong = "no_segment"
-    drifted = [turn for turn, tokens in turns if codec.encode(codec.decode(tokens.sampled_ids)) != tokens.sampled_ids]
+    drifted = [turn for turn, tokens in turns if _retokenized(tokens, codec) != tokens.sampled_ids]
     segments = Counter(trajectory.content[turn.items[0]].agent for turn, tokens in turns if tokens.segment_start)
     # At each mark the context was shortened, so the next prompt must begin a segment.
     expected = 1 + sum(map(is_mark, trajectory.content))
@@ -67,6 +74,17 @@ def check_tokens(trajectory: Trajectory, codec: Codec) -> Verdict:
 def _tokens(turn: ConversationTurn, trajectory: Trajectory) -> TurnTokens | None:
     item = trajectory.content[turn.items[0]] if turn.items else None
     return item.tokens if isinstance(item, Action) else None
+
+
+def _retokenized(tokens: TurnTokens, codec: Codec) -> list[int]:
+    """The tokens of the sampled text behind its prompt, as the tokenizer chooses them."""
+    context = tokens.prompt_ids[-CONTEXT_TOKENS:]
+    before = codec.decode(context)
+    together = codec.decode([*context, *tokens.sampled_ids])
+    if not together.startswith(before):
+        # The prompt ends within a character.
+        return codec.encode(codec.decode(tokens.sampled_ids), before)
+    return codec.encode(together.removeprefix(before), before)
 
 
 def _fault(turn: ConversationTurn, tokens: TurnTokens, codec: Codec) -> str | None:

@@ -12,6 +12,7 @@ from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.templates.folder_tokenizer import load_tokenizer
+from agentmill.schemas.templates.piece_tokenizer import PieceTokenizer, puts_space
 from agentmill.synthesis.token_check import NAME, Codec, check_tokens
 
 
@@ -53,10 +54,17 @@ class Retokenising(RowOperation[Trajectory, Verdict]):
         self._codec: Codec | None = None
 
     def open(self) -> None:
-        """Load the tokenizer. Raises ``UserError``."""
+        """Load the tokenizer. Raises ``UserError``, also as ``PieceTokenizer``."""
         tokenizer = load_tokenizer(self._folder)
+        pieces = PieceTokenizer(tokenizer) if puts_space(tokenizer) else None
+
+        def encode(text: str, before: str) -> list[int]:
+            if pieces is not None:
+                return pieces.encode(text, before)[0]
+            return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
         self._codec = Codec(
-            encode=lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids),
+            encode=encode,
             decode=lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False)),
         )
 

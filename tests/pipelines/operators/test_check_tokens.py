@@ -61,6 +61,28 @@ def test_drift_is_told_from_tokens_of_another_text(tokenizer: Tokenizer, tmp_pat
     }
 
 
+@pytest.mark.parametrize("scheme", ["always", "first"])
+def test_a_tokenizer_that_puts_a_space_before_each_text_puts_none_behind_a_prompt(scheme: str, tmp_path: Path) -> None:
+    pieces = ["<unk>", "▁", "\n", *"aenopuy:", "op", "en", "open"]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    merges = [("o", "p"), ("e", "n"), ("op", "en")]
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+    made.decoder = decoders.Metaspace(prepend_scheme=scheme)
+    made.save(str(tmp_path / "tokenizer.json"))
+    prompt = made.encode("you:\n").ids
+    texts = {"plain": ["open"], "spaced": ["▁", "open"], "letters": [*"open"]}
+    sampled = {name: [vocabulary[piece] for piece in found] for name, found in texts.items()}
+    rows = [
+        trajectory(name, content=[instruction(), agent_message("open", 1, tokens=TurnTokens(prompt, ids, [], True))])
+        for name, ids in sampled.items()
+    ]
+    write_table(tmp_path / "runs", [rows], Trajectory)
+    run(tmp_path, "check_tokens", "verdicts", of="runs", tokenizer=str(tmp_path))
+    found = {row.trajectory_id: (row.passed, row.reason) for row in rows_of(tmp_path / "verdicts")}
+    assert found == {"plain": (True, None), "spaced": (True, None), "letters": (True, "drifted")}
+
+
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     write_table(tmp_path / "runs", [[trajectory()]], Trajectory)
     with user_error("tokenizer-missing", "nowhere/tokenizer.json"):

@@ -122,7 +122,7 @@ async def test_each_agent_has_one_segment() -> None:
         item.agent for item in run.content if isinstance(item, Action) and item.tokens and item.tokens.segment_start
     ]
     assert sorted(map(str, starts)) == sorted(speakers)
-    verdict = check_tokens(run, Codec(encode=lambda _: [], decode=lambda _: ""))
+    verdict = check_tokens(run, Codec(encode=lambda _, before: [], decode=lambda _: ""))
     assert (verdict.evidence["segments"], verdict.evidence["breaks"]) == (4, 0)
 
 
