@@ -101,17 +101,20 @@ class Normalize(Operator, Profile):
     def _parts(self) -> Sequence[RawPart]:
         addresses, size = self._addresses(), int(self.part_mb * 1e6)
         if not addresses:
-            return plan_parts(tuple(self._files()), size, group_by(self))
+            return self._planned(size)
         # Kept is only a plan of what never changes: a file here may be written again under the same name.
         lasting = len(addresses) == len(self.data) and all(hub.parse(each).pinned for each in addresses)
         kept = kept_plan(self._decisive()) if lasting else None
         if kept is not None:
             return kept
         with hub_errors(", ".join(addresses)):
-            parts = plan_parts(tuple(self._files()), size, group_by(self))
+            parts = self._planned(size)
         if lasting:
             keep_plan(self._decisive(), parts)
         return parts
+
+    def _planned(self, part_bytes: int) -> list[RawPart]:
+        return plan_parts(tuple(self._files()), part_bytes, group_by(self), tuple(self.private))
 
     def _files(self) -> list[RawFile]:
         if self.config is not None and not self._addresses():
@@ -123,7 +126,8 @@ class Normalize(Operator, Profile):
 
     def _decisive(self) -> JsonObject:
         """All that decides the parts of what lies on the Hub."""
-        return self.model_dump(mode="json", include={"data", "config", "split", "whole", "part_mb", "group"})
+        decisive = {"data", "config", "split", "whole", "part_mb", "group", *(["private"] if self.private else [])}
+        return self.model_dump(mode="json", include=decisive)
 
     def _addresses(self) -> list[str]:
         return [each for each in self.data if hub.is_address(each)]

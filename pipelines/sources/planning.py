@@ -19,8 +19,10 @@ from agentmill.pipelines.sources.reading import decoded, rows_of
 from agentmill.pipelines.terminal.progress import displayed
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.format import FormatError, decode_counted
 from agentmill.schemas.ids import digest
 from agentmill.schemas.profiles.fields import at
+from agentmill.schemas.profiles.private import PrivateFields
 from agentmill.schemas.records.raw_input import RawKind, RawPart, RawSlice, Repeat
 
 
@@ -39,27 +41,33 @@ class Located(msgspec.Struct, frozen=True, gc=False):
 
     slices: tuple[RawSlice, ...]
     hash: int
+    stored: int
+    """The hash of what of it is stored: of records that are equal but for private fields it is the same."""
 
 
 # A run asks for its parts several times (plan, provenance, table), and each answer reads all files.
 @lru_cache(maxsize=8)
-def plan_parts(files: tuple[RawFile, ...], part_bytes: int, group_by: GroupBy | None = None) -> list[RawPart]:
+def plan_parts(
+    files: tuple[RawFile, ...], part_bytes: int, group_by: GroupBy | None = None, private: tuple[str, ...] = ()
+) -> list[RawPart]:
     """Parts of about ``part_bytes`` bytes of rows each, in the order of the files; a larger row is alone.
 
-    Raises ``UserError`` for a file that cannot be read as what it is said to be.
+    Records repeat if they are equal without their ``private`` fields. Raises ``UserError`` for a file that cannot be
+    read as what it is said to be.
     """
     seen: dict[int, int] = {}
     parts: list[RawPart] = []
     held = Draft(files[0].kind, grouped=group_by is not None)
     with displayed("finding records", None) as advance:
         rows = located(files, advance)
-        for record, size in singles(rows) if group_by is None else grouped(rows, group_by):
+        fields = PrivateFields(private) if private else None
+        for record, size in singles(rows, fields) if group_by is None else grouped(rows, group_by, fields):
             if held.size and held.size + size > part_bytes:
                 parts.append(held.part())
                 held = Draft(held.kind, held.grouped)
-            occurrence = seen.get(record.hash, 0)
+            occurrence = seen.get(record.stored, 0)
             held.add(record, size, occurrence)
-            seen[record.hash] = occurrence + 1
+            seen[record.stored] = occurrence + 1
     return [*parts, held.part()] if held.size else parts
 
 
@@ -112,31 +120,51 @@ def _joined(first: RawSlice, last: RawSlice) -> RawSlice:
     return msgspec.structs.replace(first, stop=last.stop, rows=last.row + last.rows - first.row)
 
 
-def singles(rows: Iterable[tuple[RawSlice, bytes]]) -> Iterator[tuple[Located, int]]:
+def singles(
+    rows: Iterable[tuple[RawSlice, bytes]], private: PrivateFields | None = None
+) -> Iterator[tuple[Located, int]]:
     """Every row as a record, with its size in bytes."""
     for slice_, data in rows:
-        yield Located((slice_,), xxhash.xxh3_64_intdigest(data)), len(data)
+        yield Located((slice_,), *_hashes(data, private)), len(data)
 
 
-def grouped(rows: Iterable[tuple[RawSlice, bytes]], group_by: GroupBy) -> Iterator[tuple[Located, int]]:
+def grouped(
+    rows: Iterable[tuple[RawSlice, bytes]], group_by: GroupBy, private: PrivateFields | None = None
+) -> Iterator[tuple[Located, int]]:
     """Rows with equal keys as one record, in the order in which the first of each is, wherever the others are.
 
     A row without one of the keys is a record by itself; in a record, rows without an order come last, by their place.
     Raises ``UserError`` for an order that is neither a number nor a time.
     """
-    groups: dict[Any, list[tuple[Any, RawSlice, int, int]]] = {}
+    groups: dict[Any, list[tuple[Any, RawSlice, tuple[int, int], int]]] = {}
     for slice_, data in rows:
         row = decoded(data)
         keys = tuple(at(row, path) for path in group_by.keys)
         # A tuple equals no key that is JSON.
         key: Any = ("row", slice_.row) if None in keys else msgspec.json.encode(keys)
         order = (1, slice_.row) if group_by.order is None else _order(at(row, group_by.order), group_by.order, slice_)
-        groups.setdefault(key, []).append((order, slice_, xxhash.xxh3_64_intdigest(data), len(data)))
+        groups.setdefault(key, []).append((order, slice_, _hashes(data, private), len(data)))
     for members in groups.values():
         members.sort(key=lambda member: (member[0], member[1].row))
-        hashes = b"".join(member[2].to_bytes(8, "little") for member in members)
-        pieces = tuple(member[1] for member in members)
-        yield Located(pieces, xxhash.xxh3_64_intdigest(hashes)), sum(member[3] for member in members)
+        whole, stored = (_hash_of(each) for each in zip(*(member[2] for member in members), strict=True))
+        yield Located(tuple(member[1] for member in members), whole, stored), sum(member[3] for member in members)
+
+
+def _hash_of(hashes: Iterable[int]) -> int:
+    return xxhash.xxh3_64_intdigest(b"".join(each.to_bytes(8, "little") for each in hashes))
+
+
+def _hashes(data: bytes, private: PrivateFields | None) -> tuple[int, int]:
+    """The hash of a row, and that of what of it is stored."""
+    whole = xxhash.xxh3_64_intdigest(data)
+    if private is None:
+        return whole, whole
+    try:
+        # As ``ProfileReader`` makes the bytes that the id is a digest of.
+        stored = msgspec.json.encode(private.remove(decode_counted(data)[0])[0])
+    except (FormatError, RecursionError):
+        return whole, whole  # such a row is dropped and gets no id
+    return whole, xxhash.xxh3_64_intdigest(stored)
 
 
 def _order(value: Any, path: str, slice_: RawSlice) -> tuple[int, int | float]:

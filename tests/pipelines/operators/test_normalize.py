@@ -221,6 +221,17 @@ def test_private_fields_are_stored_nowhere(tmp_path: Path) -> None:
     assert not any(word in rows or word.encode() in b"".join(files) for word in ("ann@example.org", "hunter2"))
 
 
+@pytest.mark.parametrize("group", [None, {"by": ["n"], "join": "conversations"}])
+def test_records_that_differ_in_private_fields_alone_have_ids_of_their_own(tmp_path: Path, group: Any) -> None:
+    turns = {"conversations": [{"from": "human", "value": "Hi."}, {"from": "gpt", "value": "Hello."}]}
+    rows = [{**turns, "user": user} for user in ("ann", "bob", "ann")]
+    spaced = json.dumps(rows[1], separators=(" , ", " : ")).encode()
+    data = write(tmp_path / "d.jsonl", {**turns, "n": 1}, *rows, spaced)
+    given = {"data": [data], "dataset": "d", "format": "sharegpt", "part_mb": 1e-6, "group": group}
+    run(tmp_path, "normalize", "t", **given, private=["user"])
+    assert len({each.trajectory_id for each in runs_of(tmp_path / "t")}) == 5
+
+
 def test_a_dropped_record_of_a_format_with_personal_fields_is_not_stored(tmp_path: Path) -> None:
     data = write(tmp_path / "d.jsonl", {"trajectory": [1], "email": "ann@example.org", "token": "hunter2"})
     run(tmp_path, "normalize", "t", data=[data], dataset="d", format="openhands")
