@@ -184,6 +184,8 @@ def verifiers(tables: Iterable[Table], calibrations: Sequence[Calibration] = ())
             continue
         judges = judges_in([table])
         frame = columns(table, ["name", "judge", "status", "passed"])
+        if not len(frame):
+            continue
         for (name, judge), rows in sorted(frame.group_by("name", "judge"), key=lambda pair: str(pair[0])):
             scored = rows.filter(pl.col("status") == "scored")
             passed = int(scored.get_column("passed").sum())
@@ -214,7 +216,7 @@ def outcomes(tables: Sequence[Published]) -> list[Bar]:
 
 
 def columns(table: Table, names: Sequence[str]) -> pl.DataFrame:
-    """Some columns of all rows of a table, in Polars."""
+    """Some columns of all rows of a table, in Polars; of a table without rows, a frame without columns."""
     frames = [pl.from_arrow(pq.ParquetFile(shard).read(columns=list(names))) for shard in table.shards()]
     kept = [frame for frame in frames if isinstance(frame, pl.DataFrame) and len(frame)]
     return pl.concat(kept) if kept else pl.DataFrame()

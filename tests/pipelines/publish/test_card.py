@@ -20,7 +20,7 @@ from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.publish.bundle import Bundle, Published
 from agentmill.pipelines.publish.card import CARD, FUNNEL, OUTCOMES, CardDetails, dataset_card
 from agentmill.pipelines.publish.checks import Allowed, all_checks
-from agentmill.pipelines.publish.facts import Bar, bars
+from agentmill.pipelines.publish.facts import Bar, bars, verifiers
 from agentmill.pipelines.publish.layout import split_name
 from agentmill.pipelines.publish.licences import sources_of
 from agentmill.pipelines.publish.scan import scan
@@ -167,6 +167,15 @@ def test_the_examples_load_a_table_that_has_rows(tmp_path: Path) -> None:
     assert 'scan_parquet("hf://datasets/org/data@next%2Fone/worlds/data/*.parquet")' in text
     assert [each["config_name"] for each in DatasetCard(text).data.configs] == ["worlds"]
     assert "tables without rows, which cannot be loaded: rows" in text
+
+
+def test_a_table_of_verdicts_without_rows_names_no_verifier(tmp_path: Path) -> None:
+    tables = {
+        "tasks": seed_table(tmp_path / "tasks", [spec()]),
+        "verdicts": emptied(tmp_path / "verdicts", verdict(name="decontaminate")),
+    }
+    assert "Verifiers" not in headings(card(tables)[CARD])
+    assert verifiers(tables.values()) == []
 
 
 def test_it_says_what_was_not_done_and_where_everything_comes_from(tmp_path: Path) -> None:
