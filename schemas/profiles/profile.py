@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from agentmill.schemas.records.trajectory import Outcome, OutcomeStatus, Traject
 
 
 class OutcomeField(Config):
-    """How a record says whether its run succeeded."""
+    """How a record says whether its run succeeded; of several runs in a record, the first."""
 
     field: str = Field(description="path of the field")
     success: list[JsonValue] = Field(default=[True], description="its values in runs that succeeded")
@@ -33,22 +34,35 @@ class OutcomeField(Config):
         """The outcome that the last of ``rows`` with a value has, on top of what the format has read."""
         known = known or Outcome()
         reward = last_at(rows, self.reward) if self.reward is not None else None
+        value = _number(reward)
         # Data sets also have rewards that are true or false.
-        number = number_of(int(reward) if isinstance(reward, bool) else reward)
+        number = number_of(int(value) if isinstance(value, bool) else value)
         number = known.reward if number is None else number
         status = self._status(last_at(rows, self.field))
         return msgspec.structs.replace(known, status=status or known.status, reward=number)
 
     def _status(self, value: JsonValue) -> OutcomeStatus | None:
         if self.success_from is not None:
-            if not isinstance(value, int | float):
+            number = _number(value)
+            if number is None:
                 return None
-            return "success" if value >= self.success_from else "failure"
+            return "success" if number >= self.success_from else "failure"
         # A boolean equals 0 or 1 in Python, and is something else here.
         same = [each for each in self.success if each == value and type(each) is type(value)]
         if same:
             return "success"
         return "failure" if any(each == value and type(each) is type(value) for each in self.failure) else None
+
+
+def _number(value: JsonValue) -> float | None:
+    """``value`` if it is a number or the text of one: cells of CSV and decimals of Parquet are texts."""
+    if not isinstance(value, str):
+        return value if isinstance(value, int | float) else None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 class Group(Config):
@@ -163,7 +177,8 @@ class ProfileReader:
         if not any(run.content for run in runs):
             raise FormatError("empty", "the record holds no message, call or observation")
         if self._placing:
-            runs = [self._placed(run, rows) for run in runs]
+            # The outcome of a record says nothing of its branches, sub-agents and rejected answers.
+            runs = [self._placed(run, rows, main=run is read.trajectory) for run in runs]
         measures = {**measured(document, read.trajectory.extra, read.losses), **removed}
         measures |= measured_places(self._places, rows)
         if self._status and runs[0].outcome is not None and runs[0].outcome.status == "unknown":
@@ -198,7 +213,7 @@ class ProfileReader:
             {rename.get(name, name): value for name, value in row.items()} if rename and isinstance(row, dict) else row
         )
 
-    def _placed(self, run: Trajectory, rows: Sequence[Any]) -> Trajectory:
+    def _placed(self, run: Trajectory, rows: Sequence[Any], main: bool) -> Trajectory:
         """The run with what the profile says of it, where the format does not."""
         profile = self._profile
         known: dict[str, Any] = {}
@@ -207,6 +222,6 @@ class ProfileReader:
             value = at(rows[0], path) if path is not None else None
             if value is not None and getattr(run, name) is None:
                 known[name] = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        if profile.outcome is not None:
+        if profile.outcome is not None and main:
             known["outcome"] = profile.outcome.read(rows, run.outcome)
         return msgspec.structs.replace(run, **known) if known else run

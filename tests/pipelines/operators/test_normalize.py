@@ -203,7 +203,9 @@ def test_the_profile_says_task_outcome_split_and_licence(tmp_path: Path) -> None
     assert {(each.source.split, each.source.licence) for each in runs if each.source} == {("dev", "MIT")}
 
 
-@pytest.mark.parametrize(("told", "reward"), [(0.5, 0.5), (1, 1.0), (True, 1.0), ("0.5", 0.25), (10**400, 0.25)])
+@pytest.mark.parametrize(
+    ("told", "reward"), [(0.5, 0.5), (1, 1.0), (True, 1.0), ("0.5", 0.5), ("nan", 0.25), ("", 0.25), (10**400, 0.25)]
+)
 def test_a_reward_that_is_no_number_of_ours_leaves_the_one_that_the_format_told(told: object, reward: float) -> None:
     read = OutcomeField(field="passed", reward="score").read([{"score": told}], Outcome(reward=0.25))
     assert read == Outcome(reward=reward)
@@ -219,6 +221,32 @@ def test_private_fields_are_stored_nowhere(tmp_path: Path) -> None:
     assert kept.extra["adp"]["meta"] == {"kept": 1}
     rows = str([*Table.open(tmp_path / "t").rows(), *dropped_of(tmp_path / "t")])
     assert not any(word in rows or word.encode() in b"".join(files) for word in ("ann@example.org", "hunter2"))
+
+
+@pytest.mark.parametrize(
+    ("score", "status"),
+    [
+        ("0.8", "success"),
+        ("0.79", "failure"),
+        ("1", "success"),
+        (1, "success"),
+        ("good", "unknown"),
+        ("inf", "unknown"),
+    ],
+)
+def test_a_score_may_be_the_text_of_a_number(score: object, status: str) -> None:
+    assert OutcomeField(field="score", success_from=0.8).read([{"score": score}], None).status == status
+
+
+def test_the_outcome_of_a_record_is_that_of_its_first_trajectory(tmp_path: Path) -> None:
+    sides = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
+    pair = {side: [{"role": role, "content": side}] for side, role in sides.items()}
+    data = write(tmp_path / "d.jsonl", {**pair, "passed": True})
+    given = {"data": [data], "dataset": "d", "format": "trl", "task_id": "passed", "outcome": {"field": "passed"}}
+    run(tmp_path, "normalize", "t", **given)
+    better, worse = runs_of(tmp_path / "t")
+    assert [better.outcome.status, worse.outcome.status] == ["success", "unknown"]
+    assert [better.task_id, worse.task_id] == ["true", "true"]
 
 
 @pytest.mark.parametrize("group", [None, {"by": ["n"], "join": "conversations"}])
