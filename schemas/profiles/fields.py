@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from agentmill.schemas.config import Config
 from agentmill.schemas.format import FormatError, Losses
@@ -113,7 +113,9 @@ class MessageFields(Config):
     of: str = Field(description="the field with the list of messages")
     role: str = Field(default="role", description="the field of a message with its role")
     content: list[str] = Field(default=["content"], description="its fields with the text; the first that is not null")
-    train: str | None = Field(default=None, description="its field with whether it is trained on")
+    train: str | None = Field(
+        default=None, description="its field with whether it is trained on, a boolean or a number (0: no)"
+    )
     roles: dict[str, str] = Field(default={}, description="roles that have another name in OpenAI's messages")
 
     def apply(self, document: JsonObject) -> JsonObject:
@@ -126,20 +128,33 @@ class MessageFields(Config):
 
     def _message(self, given: JsonObject) -> JsonObject:
         rest = dict(given)
-        role = rest.pop(self.role, None)
-        used = next((name for name in self.content if rest.get(name) is not None), self.content[0])
-        content = rest.pop(used, None)
+        # A message without the fields that are named may have OpenAI's own.
+        role = rest.pop(self.role if rest.get(self.role) is not None else "role", None)
+        used = next((name for name in (*self.content, "content") if rest.get(name) is not None), self.content[0])
+        read = {"role": self.roles.get(role, role) if isinstance(role, str) else role, "content": rest.pop(used, None)}
+        if self.train is not None and is_flag(weight := rest.get(self.train)):
+            del rest[self.train]
+            # OpenAI's field is a number.
+            read["weight"] = int(weight) if weight in (0, 1) else weight
         # What is null was filled in where messages of all roles became one table.
-        unread = {name: value for name, value in rest.items() if value is not None and name != self.train}
-        weight = rest.get(self.train) if self.train is not None else None
-        # OpenAI's field is a number.
-        known = {"weight": int(weight)} if isinstance(weight, bool) else {}
-        return {
-            "role": self.roles.get(role, role) if isinstance(role, str) else role,
-            "content": content,
-            **unread,
-            **known,
-        }
+        unread = {name: value for name, value in rest.items() if value is not None}
+        return {**read, **_renamed(unread, read.keys())}
+
+
+def is_flag(value: JsonValue) -> bool:
+    """Whether ``value`` says, as a boolean or a number, if a message is trained on."""
+    return isinstance(value, int | float)
+
+
+def _renamed(fields: JsonObject, taken: Collection[str]) -> JsonObject:
+    """``fields``, those whose names are ``taken`` under names of their own."""
+    renamed: JsonObject = {}
+    for name, value in fields.items():
+        new = name
+        while new in taken or (new != name and new in fields):
+            new += "_"
+        renamed[new] = value
+    return renamed
 
 
 def join(rows: Sequence[Any], field: str) -> JsonObject:

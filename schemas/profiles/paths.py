@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from agentmill.schemas.errors import near_match, nearest
 from agentmill.schemas.format import NO_FIELD, WRONG_KIND
-from agentmill.schemas.profiles.fields import ITEM, at, field_report
+from agentmill.schemas.profiles.fields import ITEM, at, field_report, is_flag
 
 REMARK = "remark."
 """Before the name of a remark, in the metrics of a table."""
@@ -30,6 +30,8 @@ _OF_THE_RUN = {
     "outcome.reward": "the last value counts",
 }
 """Settings of which a run has one value, and which that is where its rows have several."""
+
+_TRAIN = "messages.train"
 
 
 class Place(NamedTuple):
@@ -63,6 +65,8 @@ def measured_places(places: Sequence[Place], rows: Sequence[Any]) -> dict[str, i
             found[PRESENT + place.label] = 1
             if place.setting == "group.order" and any(at(row, place.paths[0]) is None for row in rows):
                 found[INCOMPLETE + place.label] = 1
+            if place.setting == _TRAIN and any(_is_misread(member, place.paths[0]) for member in members):
+                found[UNREAD + place.label] = 1
             if place.setting in _OF_THE_RUN and len(rows) > 1 and _differ(rows, place.paths[0]):
                 found[DIFFERS + place.label] = 1
             continue
@@ -120,10 +124,14 @@ def place_notes(places: Sequence[Place], metrics: Mapping[str, float]) -> list[s
         present, missing = metrics.get(PRESENT + place.label, 0), metrics.get(MISSING + place.label, 0)
         if present and missing:
             notes.append(f"{place.label} is missing in {missing:.0f} of {present + missing:.0f} records")
-        if present and metrics.get(UNREAD + place.label) == present:
+        unread = metrics.get(UNREAD + place.label)
+        if unread and place.setting == _TRAIN:
+            line = f"{place.label} is neither a boolean nor a number in {unread:.0f} of {present:.0f} records"
+            notes.append(f"warning: {line}: it is kept in extra, and says nothing of what is trained on")
+        elif present and unread == present:
             line = f"{place.label} says of no run whether it succeeded; its values are none of those that mean so"
             notes.append(f"warning: {line}: set outcome.success, outcome.failure or outcome.success_from")
-        elif unread := metrics.get(UNREAD + place.label):
+        elif unread:
             notes.append(f"{place.label} says neither success nor failure in {unread:.0f} of {present:.0f} records")
         if differing := metrics.get(DIFFERS + place.label):
             line = f"{place.label} differs between the rows of {differing:.0f} of {present:.0f} runs"
@@ -136,6 +144,11 @@ def place_notes(places: Sequence[Place], metrics: Mapping[str, float]) -> list[s
 def _differ(rows: Sequence[Any], path: str) -> bool:
     values = [value for row in rows if (value := at(row, path)) is not None]
     return any(value != values[0] for value in values[1:])
+
+
+def _is_misread(message: Any, name: str) -> bool:
+    value = message.get(name) if isinstance(message, dict) else None
+    return value is not None and not is_flag(value)
 
 
 def _members(document: Any, within: str) -> list[Any]:

@@ -35,6 +35,9 @@ def record(number: int, **fields: Any) -> dict[str, Any]:
     return {"id": f"r{number}", "content": content, "details": {}, **fields}
 
 
+TALK = {"of": "talk", "content": ["text"]}
+
+
 def write(path: Path, *records: Any) -> str:
     lines = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in records]
     path.write_bytes(b"\n".join(lines) + b"\n")
@@ -387,6 +390,32 @@ def test_the_last_row_of_a_group_tells_the_outcome(tmp_path: Path) -> None:
         "warning: task_id 'task' differs between the rows of 1 of 1 runs: the first row counts",
         "warning: outcome.field 'won' differs between the rows of 1 of 1 runs: the last value counts",
     ]
+
+
+def test_whether_a_message_is_trained_on_may_be_a_number(tmp_path: Path) -> None:
+    masks: list[Any] = [0, 1, 0.0, 0.5, False, True, None, "no"]
+    row = {"talk": [{"role": "assistant", "text": "Ho.", "mask": mask} for mask in masks]}
+    data = [write(tmp_path / "d.jsonl", row)]
+    given = {"data": data, "dataset": "d", "format": "openai", "messages": {**TALK, "train": "mask"}}
+    manifest = run(tmp_path, "normalize", "t", **given)
+    (read,) = runs_of(tmp_path / "t")
+    assert [each.train for each in read.content] == [False, True, False, True, False, True, None, None]
+    assert read.extra["openai"]["content"] == {"3": {"weight": 0.5}, "7": {"mask": "no"}}
+    assert stage("normalize", **given).notes(manifest)[-1] == (
+        "warning: messages.train 'mask' is neither a boolean nor a number in 1 of 1 records: it is kept in extra, and"
+        " says nothing of what is trained on"
+    )
+
+
+def test_a_field_of_a_message_that_is_called_as_one_of_ours_is_kept_under_another_name(tmp_path: Path) -> None:
+    both = {"from": "user", "text": "a", "content": "b", "content_": "c", "role": "d", "weight": 7, "mask": 1}
+    row = {"talk": [both, {"role": "assistant", "text": None, "content": "e"}]}
+    messages = {**TALK, "role": "from", "train": "mask"}
+    given = {"data": [write(tmp_path / "d.jsonl", row)], "dataset": "d", "format": "openai", "messages": messages}
+    run(tmp_path, "normalize", "t", **given)
+    (read,) = runs_of(tmp_path / "t")
+    assert [each.content for each in read.content] == ["a", "e"]
+    assert read.extra["openai"]["content"] == {"0": {"content__": "b", "content_": "c", "role_": "d", "weight_": 7}}
 
 
 def test_a_part_of_a_message_that_no_message_has_is_refused(tmp_path: Path) -> None:
