@@ -89,7 +89,7 @@ def export(
             ErrorCode.UNKNOWN_NAME,
         )
     # A path may hold an equals sign.
-    tables = [each for each in arguments if "=" not in each or Path(each).exists()]
+    tables = [each for each in arguments if "=" not in each or is_path(each)]
     parameters = [each for each in arguments if each not in tables]
     if not tables:
         raise UserError(
@@ -113,6 +113,14 @@ def export(
         refuse_unwritten(target, made, folder)
         exported = Export(target=target, folder=str(folder), **msgspec.structs.asdict(made))
     answer(exported, show, as_json)
+
+
+def is_path(text: str) -> bool:
+    """Whether something is at the path ``text``; nothing is where a path cannot be that long."""
+    try:
+        return Path(text).exists()
+    except OSError:
+        return False
 
 
 def options_of(parameters: Sequence[str]) -> JsonObject:

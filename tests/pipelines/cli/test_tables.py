@@ -127,6 +127,12 @@ def test_export_adp(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "read 4, used 4, dropped 0, written 4" in capsys.readouterr().out
 
 
+def test_export_takes_a_parameter_that_is_longer_than_a_file_name(runs: Path, tmp_path: Path) -> None:
+    parameters = ", ".join(f"tool_{n}: text" for n in range(30))
+    given = ["dialect=brackets", f"dialect_options.parameters={{{parameters}}}"]
+    assert agentmill("export", runs, "--to", "openai", "--out", tmp_path / "out", *given) == 0
+
+
 def test_export_of_preference_rows_writes_pairs(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = trajectory("good", content=[instruction(), agent_message("go")])
     bad = trajectory("bad", content=[instruction(), agent_message("sit")], outcome=outcome("failure"))
