@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
@@ -26,6 +27,9 @@ from agentmill.schemas.records.raw_input import RawKind, RawPart, RawSlice
 
 READ_BYTES = 2**20
 """Read at a time: a line is often longer than the usual 8 kB."""
+
+LARGEST_CELL = 2**31 - 1
+"""Characters in a cell of CSV, as many as the module takes on all systems."""
 
 # Possessive (``*+``): a text of megabytes would otherwise leave a place to go back to for each character.
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
@@ -112,16 +116,31 @@ def _lines(path: str, start: int, stop: int) -> Iterator[RawRow]:
 
 
 def _csv_rows(path: str) -> Iterator[RawRow]:
-    """The rows below the header as objects of texts; a row with more or fewer cells than it cannot be read."""
+    """The rows below the header as objects of texts.
+
+    A row with more or fewer cells than it cannot be read, nor one under a header that has a name twice.
+    """
+    # The default refuses cells of more than 128 kB, and one may hold a whole conversation.
+    csv.field_size_limit(LARGEST_CELL)
     with opened(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as lines:
         try:
             rows = csv.reader(lines, strict=True)
             header = next(rows, [])
             for number, cells in enumerate(filter(None, rows)):
-                fault = "" if len(cells) == len(header) else f"{len(cells)} cells under a header of {len(header)}"
-                yield RawRow(msgspec.json.encode(dict(zip(header, cells, strict=False))), number, number + 1, fault)
+                data = msgspec.json.encode(dict(zip(header, cells, strict=False)))
+                yield RawRow(data, number, number + 1, _csv_fault(header, cells))
         except (csv.Error, UnicodeDecodeError) as error:
             raise UserError(f"{path} cannot be read as CSV in UTF-8: {error}", ErrorCode.DAMAGED_FILE) from error
+
+
+def _csv_fault(header: list[str], cells: list[str]) -> str:
+    """What of a CSV row cannot be read; empty columns without a name, as spreadsheets leave, do no harm."""
+    if len(cells) != len(header):
+        return f"{len(cells)} cells under a header of {len(header)}"
+    if len(set(header)) == len(header):
+        return ""
+    named = Counter(name for name, cell in zip(header, cells, strict=True) if name or cell)
+    return "; ".join(f"column {name!r} cannot be read (it is there twice)" for name, n in named.items() if n > 1)
 
 
 def _documents(path: str) -> list[bytes]:

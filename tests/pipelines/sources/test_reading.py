@@ -64,6 +64,22 @@ def test_rows_of_csv_are_objects_of_texts(tmp_path: Path, part_bytes: int) -> No
         plan_parts(tuple(find([str(path)])), part_bytes)
 
 
+def test_a_cell_of_csv_may_be_long(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"id,text\n1,{'x' * 200_000}\n")
+    (record,) = read(path, 10**6)
+    assert len(json.loads(record.data)["text"]) == 200_000
+
+
+def test_two_columns_of_csv_with_one_name_make_a_row_unreadable(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id,text,text\n1,a,b\n")
+    (record,) = read(path, 10**6)
+    assert record.fault == "column 'text' cannot be read (it is there twice)"
+    path.write_text("id,,\n1,,\n2,,x\n3,y,x\n")
+    assert [bool(record.fault) for record in read(path, 10**6)] == [False, False, True]
+
+
 def test_rows_are_numbered_over_all_files_and_a_part_may_span_several(tmp_path: Path) -> None:
     for number in range(5):
         write(tmp_path, "jsonl", ROWS[number : number + 1], f"file{number}")
