@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +19,9 @@ _STARTS = ("startTimeUnixNano", "start_time_unix_nano", "startTime", "start_time
 _OPEN = ("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions", "gen_ai.tool.definitions")
 """Attributes that may be JSON text of a list."""
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
+_FRACTION = re.compile(r"(.*:[0-9]{2})[.,]([0-9]+)(.*)")
+"""An ISO time with a fraction of a second."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Span(NamedTuple):
@@ -42,10 +47,42 @@ def read_spans(document: Any) -> list[Span]:
     if not given:
         raise FormatError("empty", "there are no spans")
     numbered = [_span(each, number) for number, each in enumerate(given)]
-    starts = [str(_first(each, _STARTS) or "") for each in given]
-    # By length first: nanoseconds are numbers written as text. Exporters write spans by their end.
-    order = sorted(range(len(given)), key=lambda index: (len(starts[index]), starts[index]))
-    return [numbered[index] for index in order]
+    # Exporters write spans by their end.
+    starts = _comparable([str(_first(each, _STARTS) or "") for each in given])
+    return [numbered[index] for index in sorted(range(len(given)), key=starts.__getitem__)]
+
+
+def _comparable(starts: Sequence[str]) -> Sequence[tuple[Decimal, str]]:
+    """What spans that start at ``starts`` are sorted by; a span without a start comes first.
+
+    That is their number or time, if all have one, and else their text, of which the shorter comes first.
+    """
+    for read in (_number, _time):
+        found = [read(start) if start else Decimal("-inf") for start in starts]
+        known = [(value, "") for value in found if value is not None]
+        if len(known) == len(starts):
+            return known
+    return [(Decimal(len(start)), start) for start in starts]
+
+
+def _number(text: str) -> Decimal | None:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def _time(text: str) -> Decimal | None:
+    """Seconds since 1970 at an ISO time, exactly: Python's times have no nanoseconds."""
+    match = _FRACTION.fullmatch(text)
+    day, fraction, zone = match.groups() if match else (text, "0", "")
+    try:
+        time = datetime.fromisoformat(day + zone)
+        passed = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH
+    except (ValueError, OverflowError):
+        return None
+    return passed.days * 86_400 + passed.seconds + Decimal(f"0.{fraction}")
 
 
 def _spans(document: Any) -> Iterator[Any]:

@@ -9,6 +9,7 @@ import pytest
 
 from agentmill.schemas.format import FormatError, Origin, Read
 from agentmill.schemas.formats.otel.format import Otel
+from agentmill.schemas.formats.otel.spans import read_spans
 from agentmill.schemas.records.trajectory import ApiAction, ImageObservation, MessageAction, TextObservation
 from tests.schemas.formats.log_records import ANSWER, ASKS, CALLS, OTEL, SAYS, SEES, SYSTEM, TASK, chat, says, text
 
@@ -96,6 +97,32 @@ def test_a_rewritten_history_adds_only_what_is_new() -> None:
     run, _, _, remarks = read([*OTEL[:2], chat("two", 3, [ASKS, summary], [SAYS])])
     assert [getattr(item, "content", None) for item in run.content] == [TASK, None, "Summary: it looked.", ANSWER]
     assert remarks == {"history_changed": 1, "unanswered_call": 1}
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [
+        [
+            "2026-01-31T12:00:00Z",
+            "2026-01-31T12:00:00.10000001Z",
+            "2026-01-31T12:00:00.5Z",
+            "2026-01-31T13:00:00.6+00:30",
+        ],
+        ["", "2026-01-31 12:00:00.000001", "2026-01-31 12:00:01"],
+        [None, 9.75, 10.5, 10.75, 100],
+        ["999", "1700000000000000001", "1700000000000000002"],
+        ["", "b", "c", "aa", "10:00"],  # neither numbers nor times
+    ],
+)
+def test_spans_are_in_the_order_of_their_start(starts: list[Any]) -> None:
+    given = [{"spanId": f"{n}", "startTime": start, "attributes": {}} for n, start in enumerate(starts)]
+    assert [span.span_id for span in read_spans(given[::-1])] == [f"{n}" for n in range(len(starts))]
+
+
+def test_spans_that_start_together_keep_their_order() -> None:
+    starts = ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00.000+00:00", "2026-01-31T12:00:00Z"]
+    given = [{"spanId": f"{n}", "startTime": start, "attributes": {}} for n, start in enumerate(starts)]
+    assert [span.span_id for span in read_spans(given)] == ["0", "1", "2"]
 
 
 def test_agents_inside_agents_are_runs_of_their_own() -> None:
