@@ -17,7 +17,14 @@ from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, Wri
 from agentmill.schemas.formats.differences import differences
 from agentmill.schemas.formats.openai import read_list
 from agentmill.schemas.formats.pairs import Pair, pair_losses, pair_remarks, paired, prompt_length
-from agentmill.schemas.formats.sharegpt.turns import LoadableOrder, TurnReader, TurnWriter, is_answer, read_texts
+from agentmill.schemas.formats.sharegpt.turns import (
+    LOSS_FIELD,
+    LoadableOrder,
+    TurnReader,
+    TurnWriter,
+    is_answer,
+    read_texts,
+)
 from agentmill.schemas.messages.calls import link_remarks
 from agentmill.schemas.messages.conversation import Conversation, Flag, layout, to_trajectory
 from agentmill.schemas.messages.reader import MessageReader
@@ -29,7 +36,7 @@ from agentmill.schemas.records.trajectory import Outcome, Tool, Trajectory
 
 CONVERTER_VERSION = "3"
 NAME = "sharegpt"
-LOSS = Flag("loss", False, True)
+LOSS = Flag(LOSS_FIELD, False, True)
 FIELDS = ("conversations", "conversation", "messages")
 """Names of the field with the turns, the usual one first."""
 

@@ -47,6 +47,8 @@ USUAL = {
 
 _OURS = frozenset({"tool_calls", "function_call", "tool_call_id", *REASONING})
 """Fields that belong to OpenAI messages: a turn that has one is left as it is."""
+LOSS_FIELD = "loss"
+"""The field of a turn that says whether it is trained on."""
 _OPEN, _CLOSE = "<think>\n", "\n</think>\n\n"
 
 
@@ -147,9 +149,9 @@ def read_texts(turns: Sequence[Any]) -> tuple[list[Text], JsonObject] | None:
     texts: list[Text] = []
     aliases: dict[str, str] = {}
     for turn in turns:
-        if type(turn) is not dict or len(turn) - ("loss" in turn) != 2:
+        if type(turn) is not dict or len(turn) - (LOSS_FIELD in turn) != 2:
             return None
-        text, speaker, train = turn.get(text_field), turn.get(by), turn.get("loss")
+        text, speaker, train = turn.get(text_field), turn.get(by), turn.get(LOSS_FIELD)
         if type(text) is not str or type(speaker) is not str:
             return None
         kind = KINDS.get(speaker)
@@ -199,7 +201,8 @@ class TurnWriter:
         functions = [call["function"] for call in calls]
         body = note.get("value") or dumped(functions[0] if len(functions) == 1 else functions, self.style)
         call = self._turn("function_call", note, with_thought(reasoning, body), message)
-        return [call] if not content else [self._turn("assistant", {}, content, {}), call]
+        flag = {LOSS_FIELD: message[LOSS_FIELD]} if LOSS_FIELD in message else {}
+        return [call] if not content else [self._turn("assistant", {}, content, flag), call]
 
     def _turn(self, kind: str, note: JsonObject, content: Any, rest: JsonObject) -> JsonObject:
         speaker = note.get("from", self.aliases[kind])
@@ -235,7 +238,8 @@ _SYSTEM = ("system", "developer")
 class LoadableOrder:
     """Writes turns so that none is skipped. ``merged`` counts what this changed, by ``order.`` and what was done.
 
-    ``joined_turns`` went into a neighbour of their side; ``text_in_reasoning`` is text that stood before a call and
+    ``joined_turns`` went into a neighbour of their side; ``joined_loss`` are those that lost their loss there, as the
+    neighbour has none; ``text_in_reasoning`` is text that stood before a call and
     is in its ``<think>``; ``call_in_text`` are calls before a text, written into it in ``<tool_call>``;
     ``turns_after_the_last_answer`` are left out; an ``empty_turn`` was put before a model that speaks first;
     ``role`` are names of who speaks that differ from the others of their kind, or system turns in between.
@@ -277,6 +281,7 @@ class LoadableOrder:
         if len(group) == 1:
             return turn
         self._count("joined_turns", len(group) - 1)
+        turn = self._with_loss(turn, group, by_default=False)
         values = [each.get(self._names.text) or "" for each in group]
         if any(isinstance(value, list) for value in values):
             return {**turn, self._names.text: [part for value in values for part in _parts(value)]}
@@ -289,6 +294,7 @@ class LoadableOrder:
         if len(group) == 1:
             return turn
         self._count("joined_turns", len(group) - 1)
+        turn = self._with_loss(turn, group, by_default=True)
         first = kinds.index("function_call") if "function_call" in kinds else len(kinds)
         if first == len(kinds):
             return {**turn, self._names.text: "\n".join(map(self._text, group))}
@@ -304,6 +310,16 @@ class LoadableOrder:
             calls += called
         body = dumped(calls[0] if len(calls) == 1 else calls, self._style)
         return {**turn, self._names.text: with_thought("\n".join(thoughts) or None, body)}
+
+    def _with_loss(self, turn: JsonObject, group: Sequence[JsonObject], by_default: bool) -> JsonObject:
+        """``turn``, made of ``group``, without loss if one of these has none; unmarked ones have it ``by_default``."""
+        flags = [each.get(LOSS_FIELD) for each in group]
+        carried = [flag if isinstance(flag, bool) else by_default for flag in flags]
+        if all(carried) or not any(carried):
+            return turn
+        # What must not be trained counts for more than what could be.
+        self._count("joined_loss", sum(carried))
+        return {**turn, LOSS_FIELD: False}
 
     def _hermes(self, turn: JsonObject) -> str:
         if self._kind(turn) == "assistant":

@@ -289,6 +289,41 @@ def test_rows_are_written_in_the_order_that_llamafactory_loads(
 
 
 @pytest.mark.parametrize(
+    ("flags", "loss", "lost"),
+    [
+        ((False, None), False, 1),
+        ((None, False), False, 1),
+        ((True, False, True), False, 2),
+        ((None, True), True, 0),
+        ((True, None), None, 0),
+        ((False, False), False, 0),
+    ],
+)
+def test_joined_answers_have_loss_only_if_all_of_them_have(
+    flags: tuple[bool | None, ...], loss: bool | None, lost: int
+) -> None:
+    answers = [turn("gpt", "a") if flag is None else turn("gpt", "a", loss=flag) for flag in flags]
+    (_, answer), losses = ordered(turn("human", "x"), *answers)
+    assert answer.get("loss") is loss
+    assert losses.get("order.joined_loss", 0) == lost
+
+
+def test_a_joined_prompt_has_loss_only_if_all_of_it_has() -> None:
+    (prompt, _), losses = ordered(turn("human", "x", loss=True), turn("human", "y"), turn("gpt", "a"))
+    assert (prompt["loss"], losses["order.joined_loss"]) == (False, 1)
+
+
+def test_the_text_beside_a_call_is_masked_as_the_call_is() -> None:
+    call = ApiAction(function="f", kwargs={}, description="I look.", turn=1, train=False)
+    run = tool_trajectory(content=[instruction("Where?"), call, seen("empty", 1), agent_message("Nowhere.", 2)])
+    turns = ShareGpt(order="as_said").write(run).document["conversations"]
+    assert [each.get("loss") for each in turns if each["from"] in ("gpt", "function_call")] == [False, False, None]
+    loadable = ShareGpt().write(run)
+    assert loadable.document["conversations"][2]["loss"] is False
+    assert "order.joined_loss" not in loadable.losses
+
+
+@pytest.mark.parametrize(
     ("turns", "reason"),
     [
         ([turn("human", "x")], "no_answer"),
