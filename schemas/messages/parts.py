@@ -6,7 +6,7 @@ the part itself with the length in the place of its text, or without the address
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
@@ -170,6 +170,17 @@ def speaker_of(message: JsonObject) -> str | None:
     if name is not None and not isinstance(name, str):
         raise FormatError("invalid", f"the name of who speaks is {name!r:.60}, expected a text")
     return name
+
+
+def renamed(fields: JsonObject, taken: Collection[str]) -> JsonObject:
+    """``fields``, those whose names are ``taken`` under names of their own."""
+    found: JsonObject = {}
+    for name, value in fields.items():
+        new = name
+        while new in taken or (new != name and new in fields):
+            new += "_"
+        found[new] = value
+    return found
 
 
 def rest_of(message: JsonObject, known: frozenset[str], flag_field: str | None) -> dict[str, Any]:

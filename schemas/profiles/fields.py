@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue
 from agentmill.schemas.config import Config
 from agentmill.schemas.format import FormatError, Losses
 from agentmill.schemas.messages.conversation import RESERVED
+from agentmill.schemas.messages.parts import renamed
 from agentmill.schemas.records.record import JsonObject
 
 ITEM = "[]."
@@ -138,23 +139,12 @@ class MessageFields(Config):
             read["weight"] = int(weight) if weight in (0, 1) else weight
         # What is null was filled in where messages of all roles became one table.
         unread = {name: value for name, value in rest.items() if value is not None}
-        return {**read, **_renamed(unread, read.keys())}
+        return {**read, **renamed(unread, read)}
 
 
 def is_flag(value: JsonValue) -> bool:
     """Whether ``value`` says, as a boolean or a number, if a message is trained on."""
     return isinstance(value, int | float)
-
-
-def _renamed(fields: JsonObject, taken: Collection[str]) -> JsonObject:
-    """``fields``, those whose names are ``taken`` under names of their own."""
-    renamed: JsonObject = {}
-    for name, value in fields.items():
-        new = name
-        while new in taken or (new != name and new in fields):
-            new += "_"
-        renamed[new] = value
-    return renamed
 
 
 def join(rows: Sequence[Any], field: str) -> JsonObject:

@@ -27,8 +27,8 @@ from agentmill.schemas.format import (
 )
 from agentmill.schemas.formats.steps.paths import is_there, opened, shared_fields, value_at, without
 from agentmill.schemas.messages.calls import link_remarks
-from agentmill.schemas.messages.conversation import Transcript
-from agentmill.schemas.messages.parts import number_of
+from agentmill.schemas.messages.conversation import RESERVED, Transcript
+from agentmill.schemas.messages.parts import number_of, renamed
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import (
     AnyAction,
@@ -138,7 +138,7 @@ class Steps(WithDialect):
             trajectory_id=trajectory_id,
             content=transcript.content,
             source=source,
-            extra={NAME: {**kept, **transcript.notes()}},
+            extra={NAME: {**(kept if RESERVED.isdisjoint(kept) else {"row": kept}), **transcript.notes()}},
         )
         return Read(run, Losses(), remarks=transcript.remarks + link_remarks(run.content, ()))
 
@@ -187,13 +187,25 @@ class Steps(WithDialect):
         return (self.goal,) if self.goal is not None and isinstance(value_at(first, self.goal), str) else ()
 
     def _read_steps(self, transcript: Transcript, steps: Sequence[JsonObject]) -> None:
-        """Add what each step shows and what was done on it. What else it holds is kept with its first item."""
+        """Add what each step shows and what was done on it. What else it holds is kept with its first item.
+
+        What a step without items holds is kept with the item before it, or else with the first one.
+        """
         seen = [self._seen(step) for step in steps]
         call_id = None
+        waiting: JsonObject = {}
         for place, step in enumerate(steps):
             shown, taken = seen[place]
             actions, used = self._done(step)
             rest = without(step, [*taken, *used])
+            # A step that shows nothing and does nothing may still say something.
+            if not shown and not actions:
+                if transcript.rest:
+                    transcript.rest[-1] = _together(transcript.rest[-1], rest)
+                else:
+                    waiting = _together(waiting, rest)
+                continue
+            rest, waiting = _together(rest, waiting), {}
             for item in shown:
                 transcript.add(msgspec.structs.replace(item, tool_call_id=call_id), rest)
                 rest = {}
@@ -207,9 +219,6 @@ class Steps(WithDialect):
                     action = msgspec.structs.replace(action, tool_call_id=call_id)
                 transcript.add(action, rest)
                 rest = {}
-            # A step that shows nothing and does nothing may still say something.
-            if rest and transcript.rest:
-                transcript.rest[-1] = {**transcript.rest[-1], **rest}
 
     def _seen(self, step: JsonObject) -> tuple[list[AnyObservation], list[str]]:
         """The observations of a step, and the paths whose values they hold."""
@@ -270,6 +279,12 @@ class Steps(WithDialect):
         single = [*self.observation.named().values(), _action_path(action), action.message, self.thought, self.reward]
         single += [action.arguments] if isinstance(action.arguments, str) else []
         return [[path] for path in single if path is not None] + list(action.arguments_by_name().values())
+
+
+def _together(rest: JsonObject, more: JsonObject) -> JsonObject:
+    """The fields of both; those of ``more`` that say something else under a name of ``rest`` get names of their own."""
+    new = {name: value for name, value in more.items() if name not in rest or rest[name] != value}
+    return {**rest, **renamed(new, rest)} if new else rest
 
 
 def _arguments(step: JsonObject, fields: ActionFields, name: str) -> tuple[JsonObject, list[str]]:

@@ -225,6 +225,32 @@ def test_thoughts_rewards_errors_and_steps_without_an_action() -> None:
     assert found.trajectory.outcome == Outcome()
 
 
+SEEN_AND_DONE: dict[str, Any] = {"observation": {"text": "see"}, "action": {"text": "do"}}
+
+
+@pytest.mark.parametrize("name", ["content", "row", "tool_calls"])
+def test_a_field_of_the_record_that_is_called_as_notes_is_kept(name: str) -> None:
+    record = {name: "mine", "id": 7, "steps": [{"see": "a hall", "do": "go", "n": 1}]}
+    extra = read(record, of="steps", **SEEN_AND_DONE).trajectory.extra
+    assert extra["steps"] == {"row": {name: "mine", "id": 7}, "content": {"0": {"n": 1}}}
+
+
+def test_steps_that_show_and_do_nothing_are_kept_with_their_neighbours() -> None:
+    rows = [
+        {"n": 1, "note": "begin"},
+        {"n": 2, "more": "x"},
+        {"n": 3, "see": "a hall", "do": "go"},
+        {"n": 4, "see": "a box", "do": "stop", "note": "end"},
+        {"n": 5, "note": "end"},
+        {"n": 6, "n_": "taken"},
+    ]
+    assert read(rows, **SEEN_AND_DONE).trajectory.extra["steps"]["content"] == {
+        "0": {"n": 3, "n__": 1, "note": "begin", "n_": 2, "more": "x"},
+        "2": {"n": 4, "note": "end"},
+        "3": {"n": 5, "note": "end", "n__": 6, "n_": "taken"},
+    }
+
+
 def test_a_path_that_no_record_has_is_refused(tmp_path: Path) -> None:
     data = write(tmp_path / "d.jsonl", *({**row, "note": None} for row in TURKING))
     given = {"data": [data], "dataset": "d", "format": "steps", "group": {"by": ["task"]}}
