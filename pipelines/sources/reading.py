@@ -6,8 +6,9 @@ import csv
 import io
 import itertools
 import re
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -61,7 +62,7 @@ def rows_of(path: str, kind: RawKind) -> Iterator[RawRow]:
     elif kind == "csv":
         yield from _csv_rows(path)
     else:
-        yield from _parquet_rows(path, 0, None)
+        yield from _parquet_rows(path, None)
 
 
 def rows_in(slice_: RawSlice, kind: RawKind) -> Iterator[RawRow]:
@@ -76,7 +77,7 @@ def rows_in(slice_: RawSlice, kind: RawKind) -> Iterator[RawRow]:
         for number, data in enumerate(_documents(slice_.path)[slice_.start : slice_.stop]):
             yield RawRow(data, slice_.start + number, slice_.start + number + 1)
     else:
-        yield from _parquet_rows(slice_.path, slice_.start, slice_.stop)
+        yield from _parquet_rows(slice_.path, range(slice_.start, slice_.stop))
 
 
 def shorter(path: str) -> UserError:
@@ -189,12 +190,14 @@ def _parquet(path: str) -> pq.ParquetFile:
         raise UserError(f"{path} cannot be read as Parquet: {error}", ErrorCode.DAMAGED_FILE) from error
 
 
-def _parquet_rows(path: str, start: int, stop: int | None) -> Iterator[RawRow]:
+def _parquet_rows(path: str, wanted: Sequence[int] | None) -> Iterator[RawRow]:
+    """The rows at the places ``wanted``, which ascend, or all; no row group is read twice."""
     with _parquet(path) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    wanted = range(sum(sizes)) if wanted is None else wanted
     first, modified_ns = 0, _modified_ns(path)
     for group, size in enumerate(sizes):
-        here = range(max(start, first), first + size if stop is None else min(stop, first + size))
+        here = wanted[bisect_left(wanted, first) : bisect_left(wanted, first + size)]
         if here:
             encoded = _row_group(path, modified_ns, group)
             for number in here:
@@ -257,6 +260,11 @@ def read_part(part: RawPart) -> Iterator[RawRecord]:
 
 def numbered(part: RawPart) -> Iterator[tuple[int, RawRow]]:
     """The rows of a part, each with its number."""
+    paths = [slice_.path for slice_ in part.slices]
+    # A row of JSON lines is found by its byte, and any other by reading what is before it.
+    if part.kind != "jsonl" and len(set(paths)) < len(paths):
+        yield from _gathered(part)
+        return
     for slice_ in part.slices:
         with read_errors(slice_.path):
             rows = rows_in(slice_, part.kind)
@@ -265,6 +273,34 @@ def numbered(part: RawPart) -> Iterator[tuple[int, RawRow]]:
                 if row is None:
                     raise shorter(slice_.path)
                 yield number, row
+
+
+def _gathered(part: RawPart) -> Iterator[tuple[int, RawRow]]:
+    """As ``numbered``, with one pass over each file; holds the rows of the part."""
+    wanted: dict[str, list[int]] = {}
+    for slice_ in part.slices:
+        wanted.setdefault(slice_.path, []).extend(range(slice_.start, slice_.stop))
+    rows: dict[tuple[str, int], RawRow] = {}
+    for path, places in wanted.items():
+        with read_errors(path):
+            rows.update({(path, row.start): row for row in _rows_at(path, part.kind, sorted(places))})
+    for slice_ in part.slices:
+        for number in range(slice_.row, slice_.row + slice_.rows):
+            row = rows.pop((slice_.path, slice_.start + number - slice_.row), None)
+            if row is None:
+                raise shorter(slice_.path)
+            yield number, row
+
+
+def _rows_at(path: str, kind: RawKind, wanted: Sequence[int]) -> Iterator[RawRow]:
+    """The rows at the places ``wanted``, which ascend, as far as the file has them."""
+    if kind == "parquet":
+        yield from _parquet_rows(path, wanted)
+        return
+    rows, read = rows_of(path, kind), 0
+    for place in wanted:
+        yield from itertools.islice(rows, place - read, place - read + 1)
+        read = place + 1
 
 
 @contextmanager

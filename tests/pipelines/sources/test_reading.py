@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from agentmill.pipelines.sources import reading
 from agentmill.pipelines.sources.files import find
 from agentmill.pipelines.sources.planning import GroupBy, plan_parts
 from agentmill.pipelines.sources.reading import RawRecord, read_part
@@ -25,6 +26,8 @@ def write(folder: Path, kind: str, rows: list[Any], name: str = "rows") -> Path:
         pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=7)
     elif kind == "json":
         path.write_text(json.dumps(rows))
+    elif kind == "csv":
+        path.write_text("".join(f"{','.join(map(str, row))}\n" for row in (rows[0], *(row.values() for row in rows))))
     else:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -104,6 +107,23 @@ def test_rows_of_one_run_are_one_record_wherever_they_stand(tmp_path: Path, kind
     records = read(write(tmp_path, kind, steps), part_bytes, GroupBy(("run.n",), "step"))
     told = [[(row["run"]["n"], row["step"]) for row in json.loads(record.data)] for record in records]
     assert told == [[(n, step) for step in (7, 8, 9)] for n in range(3)]
+
+
+@pytest.mark.parametrize(("kind", "pass_over_a_file"), [("csv", "_csv_rows"), ("parquet", "encoded_rows")])
+def test_rows_of_a_run_that_lie_apart_are_read_in_one_pass(
+    tmp_path: Path, kind: str, pass_over_a_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        write(tmp_path, kind, [{"run": number % 4, "step": f"{name}{number:02}"} for number in range(28)], name)
+    (part,) = plan_parts(tuple(find([f"{tmp_path}/*.{kind}"])), 10**6, GroupBy(("run",)))
+    reading._row_group.cache_clear()
+    original, passes = getattr(reading, pass_over_a_file), []
+    monkeypatch.setattr(reading, pass_over_a_file, lambda what: passes.append(what) or original(what))
+    records = [json.loads(record.data) for record in read_part(part)]
+    assert [[row["step"] for row in record] for record in records] == [
+        [f"{name}{number:02}" for name in ("a", "b") for number in range(run, 28, 4)] for run in range(4)
+    ]
+    assert len(passes) == {"csv": 2, "parquet": 8}[kind]  # files, and row groups of them
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
