@@ -91,7 +91,7 @@ class SandboxError(Exception):
 
 
 class SandboxFull(SandboxError):
-    """All memory that sandboxes may take together stayed reserved for as long as was waited."""
+    """No session may be had: those of others keep all places, or all memory, for as long as was waited."""
 
 
 class ReplayError(SandboxError):

@@ -130,12 +130,12 @@ class Budget:
         """Ask ``lender`` for its idle sandboxes when memory is short."""
         self._lenders.add(lender)
 
-    def open(self, limits: Limits) -> Account:
-        """An account for a new sandbox. Raises ``SandboxFull`` if no room comes free in time, ``UserError`` if there
-        never is."""
+    def open(self, limits: Limits, wait: bool = True) -> Account:
+        """An account for a new sandbox. Raises ``SandboxFull`` if no room comes free in time, or without ``wait`` if
+        there is none now; ``UserError`` if there never is."""
         account = Account(limits)
         self._fits([account])
-        self._reserve([account], account.at_rest)
+        self._reserve([account], account.at_rest, self._wait_s if wait else 0.0)
         return account
 
     def close(self, account: Account) -> None:
@@ -175,7 +175,7 @@ class Budget:
         if not enough:
             try:
                 self._fits(accounts)
-                self._reserve(accounts, None)
+                self._reserve(accounts, None, self._wait_s)
             except BaseException:
                 self.leave(accounts)
                 raise
@@ -190,9 +190,9 @@ class Budget:
             if self._waiting:
                 self._changed.notify_all()
 
-    def _reserve(self, accounts: Sequence[Account], least: int | None) -> None:
+    def _reserve(self, accounts: Sequence[Account], least: int | None, wait_s: float) -> None:
         """Wait until each of ``accounts`` can have ``least`` bytes, or its full limit."""
-        latest = time.monotonic() + self._wait_s
+        latest = time.monotonic() + wait_s
         with self._lock:
             self._waiting += 1
         try:
@@ -205,7 +205,7 @@ class Budget:
                     if time.monotonic() >= latest:
                         raise SandboxFull(self._full())
                     # Not only until it is notified: a pool does not say when a session becomes idle.
-                    self._changed.wait(min(_LOOK_S, self._wait_s))
+                    self._changed.wait(min(_LOOK_S, wait_s))
         finally:
             with self._lock:
                 self._waiting -= 1

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from agentmill.synthesis.sandbox.backend import Backend, watch
-from agentmill.synthesis.sandbox.limits import Limits, SandboxError, SandboxUnavailable
+from agentmill.synthesis.sandbox.limits import Limits, SandboxError, SandboxFull, SandboxUnavailable
 from agentmill.synthesis.sandbox.memory import Budget, shared_budget
 from agentmill.synthesis.sandbox.session import Session
 
@@ -25,6 +27,7 @@ WAIT_S = 120.0
 """How long one more is waited for."""
 
 _LOOK_S = 1.0
+_POLL_S = 0.1
 
 
 class Pool:
@@ -60,11 +63,14 @@ class Pool:
         self._starting = 0
         self._changed = threading.Condition()
 
-    def take(self) -> Session:
-        """A fresh session, as soon as one may be had. Raises ``SandboxUnavailable``; ``SandboxError`` if one does not
-        start though others did, or if none is given back in time."""
+    def take(self, wait: bool = True) -> Session:
+        """A fresh session, as soon as one may be had.
+
+        Raises ``SandboxUnavailable``; ``SandboxError`` if one does not start though others did; ``SandboxFull`` if none
+        is given back in time, or without ``wait`` if none may be had now.
+        """
         with self._changed:
-            self._wait_for_room()
+            self._wait_for_room(self._wait_s if wait else 0.0)
             if self._idle:
                 session = self._idle.pop()
                 self._out.add(session)
@@ -72,7 +78,7 @@ class Pool:
             # Counted before it exists: starting takes place outside of the lock, and others must not take its place.
             self._starting += 1
         try:
-            session = Session(self._backend, self.limits, self._budget)
+            session = Session(self._backend, self.limits, self._budget, wait)
             with self._changed:
                 self._out.add(session)
         finally:
@@ -107,6 +113,19 @@ class Pool:
         finally:
             self.give(session)
 
+    @asynccontextmanager
+    async def async_session(self) -> AsyncIterator[Session]:
+        """As ``session``, but the event loop goes on while one is waited for, and while it is given back."""
+        session = await self._async_take()
+        try:
+            yield session
+        finally:
+            # A thread of its own: those of the loop may all run code that waits for the memory of this session.
+            executor = ThreadPoolExecutor(1)
+            given = asyncio.get_running_loop().run_in_executor(executor, self.give, session)
+            executor.shutdown(wait=False)
+            await asyncio.shield(given)
+
     def close(self) -> None:
         """Close the idle sessions; those given back later are closed then."""
         with self._changed:
@@ -123,12 +142,22 @@ class Pool:
             session.close()
         return session is not None
 
-    def _wait_for_room(self) -> None:
+    async def _async_take(self) -> Session:
         latest = time.monotonic() + self._wait_s
+        while True:
+            try:
+                return self.take(wait=False)
+            except SandboxFull:
+                if time.monotonic() >= latest:
+                    raise
+            await asyncio.sleep(min(_POLL_S, self._wait_s))
+
+    def _wait_for_room(self, wait_s: float) -> None:
+        latest = time.monotonic() + wait_s
         while len(self._out) + self._starting >= self._most_out:
             if time.monotonic() >= latest:
-                raise SandboxError(f"{self._most_out} sessions are out, and none was given back in {self._wait_s:g} s")
-            self._changed.wait(min(_LOOK_S, self._wait_s))  # one that is forgotten, and not given back, tells nobody
+                raise SandboxFull(f"{self._most_out} sessions are out, and none was given back in {self._wait_s:g} s")
+            self._changed.wait(min(_LOOK_S, wait_s))  # one that is forgotten, and not given back, tells nobody
 
 
 _pools: dict[tuple[Backend, Limits, str], Pool] = {}

@@ -66,10 +66,13 @@ class Done(Record):
 class Session:
     """Blocking, for one thread at a time, and for the process that made it: a fork finds it closed.
 
-    Raises ``SandboxUnavailable`` where no sandbox can be had, ``SandboxError`` where one could be had before.
+    Raises ``SandboxUnavailable`` where no sandbox can be had, ``SandboxError`` where one could be had before. Without
+    ``wait`` it does not wait for memory, but raises ``SandboxFull`` where there is none now.
     """
 
-    def __init__(self, backend: Backend, limits: Limits = Limits(), budget: Budget | None = None) -> None:
+    def __init__(
+        self, backend: Backend, limits: Limits = Limits(), budget: Budget | None = None, wait: bool = True
+    ) -> None:
         self.limits = limits
         self._backend = backend
         self._container: Container | None = None
@@ -84,6 +87,7 @@ class Session:
         self._closed = False
         self._budget = shared_budget() if budget is None else budget
         watch(self)
+        self._account = self._budget.open(limits, wait)
         self.restart()
 
     @property
@@ -131,7 +135,7 @@ class Session:
 
     def _start(self) -> None:
         if self._container is None:
-            self._account = self._budget.open(self.limits)
+            self._account = self._account or self._budget.open(self.limits)
             try:
                 self._container = Container(self._backend, self.limits)
             except BaseException:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -161,7 +161,7 @@ async def _checked(
 ) -> tuple[list[AnyItem], Usage]:
     """The conversation after the judge has run code, as often as it liked and may, and what that cost."""
     found, usage = list(content), Usage()
-    with ExitStack() as stack:
+    async with AsyncExitStack() as stack:
         session: Session | None = None
         for number in range(1, question.checks + 1):
             turn = await _turn(judge, question, found, derive_seed(seed, "check", number), answering=False)
@@ -169,7 +169,7 @@ async def _checked(
             calls = [action for action in turn.actions if isinstance(action, ApiAction)]
             if not calls:
                 break
-            session = session or stack.enter_context(pool(purpose="judge").session())
+            session = session or await stack.enter_async_context(pool(purpose="judge").async_session())
             for place, call in enumerate(calls):
                 call_id = f"call{number:03d}{place:02d}"
                 seen = await asyncio.to_thread(_output, session, call)

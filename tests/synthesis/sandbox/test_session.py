@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -27,6 +28,8 @@ from agentmill.synthesis.sandbox import (
 )
 from agentmill.synthesis.sandbox.backend import Started
 from agentmill.synthesis.sandbox.container import Container
+from agentmill.synthesis.sandbox.limits import MIB
+from agentmill.synthesis.sandbox.memory import Budget
 from tests.errors import user_error
 
 
@@ -317,6 +320,34 @@ def test_a_session_that_does_not_become_free_is_an_error_of_who_waits() -> None:
         made.take()
     with made.session() as free:
         assert free.run("1 + 1").value == 2
+    made.close()
+
+
+@pytest.mark.parametrize("scarce", ["places", "memory"])
+async def test_an_event_loop_goes_on_while_a_session_is_waited_for(scarce: str) -> None:
+    budget = Budget(2**40 if scarce == "places" else 1_050 * MIB)
+    most = 1 if scarce == "places" else 9
+    made = Pool(backend("bubblewrap"), Limits(files_bytes=500 * MIB), 1, most, 20.0, budget)
+    answered = asyncio.Event()
+
+    async def hold(number: int) -> object:
+        async with made.async_session() as session:
+            await answered.wait()
+            return session.run(f"{number} * 2").value
+
+    held = asyncio.gather(*map(hold, range(3)))
+    await asyncio.sleep(0.3)
+    assert not held.done()
+    answered.set()
+    assert await held == [0, 2, 4]
+    made.close()
+
+
+async def test_an_event_loop_waits_no_longer_than_a_thread() -> None:
+    made = Pool(backend("bubblewrap"), most=1, wait_s=0.05)
+    with made.session(), pytest.raises(SandboxError, match=r"1 sessions are out, and none was given back in 0\.05 s"):
+        async with made.async_session():
+            pass
     made.close()
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
+import asyncio
 
-from agentmill.schemas.records.trajectory import MessageAction, Usage
+import msgspec
+import pytest
+
+from agentmill.schemas.records.trajectory import ApiAction, MessageAction, Usage
 from agentmill.synthesis.policies.policy import Conversation, Turn
+from agentmill.synthesis.sandbox import Pool, backend
+from agentmill.synthesis.verifiers import judging
 from agentmill.synthesis.verifiers.judge import BinaryAnswer
 from agentmill.synthesis.verifiers.judging import Answer, Question, ask, ask_all, prompt_digest, spent
 from tests.synthesis.verifiers.known import Judging, panel, shown
@@ -43,6 +48,24 @@ async def test_judges_have_seeds_of_their_own_that_are_the_same_again() -> None:
 
     assert await seeds("x") == await seeds("x")
     assert len({*await seeds("x"), *await seeds("y")}) == 4
+
+
+async def test_judges_that_run_code_wait_for_a_sandbox_while_others_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Judging):
+        async def act(self, conversation: Conversation) -> Turn:
+            await asyncio.sleep(0.01)
+            return await super().act(conversation)
+
+    def script(asked: Conversation) -> str | ApiAction:
+        return ApiAction(function="run_python", kwargs={"code": "6 * 7"}) if asked.tools else YES
+
+    one = Pool(backend(), most=1, wait_s=10.0)
+    monkeypatch.setattr(judging, "pool", lambda purpose: one)
+    question = msgspec.structs.replace(QUESTION, checks=2)
+    judges = panel(Slow(script, model="a"), Slow(script, model="b"))
+    answers = await ask_all(judges, [question, question], BinaryAnswer, "x")
+    assert all(answer.value is not None for answer in answers)
+    one.close()
 
 
 def test_prompts_differ_by_all_but_the_transcript() -> None:
