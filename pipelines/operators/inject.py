@@ -9,13 +9,14 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
-from agentmill.pipelines.operators.bounds import Most
+from agentmill.pipelines.operators.bounds import Most, Rows, mapped
 from agentmill.pipelines.operators.branch import Branching
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
 from agentmill.pipelines.operators.rollout import Acting
 from agentmill.pipelines.operators.rollout_operation import Actors, SideTables
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
 from agentmill.pipelines.operators.verify import LABELS
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.trajectory import Trajectory
@@ -57,6 +58,11 @@ class Inject(FilterParameters, InjectStrategy, Acting):
     def calls_of_piece(self, turns: Most) -> dict[str, Most]:
         """The turns after the error, where a model takes them."""
         return {"actor": turns if self.policy is not None else 0}
+
+    def most_turns(self, rows: Mapping[str, Rows], actor: ModelConfig | None) -> Most:
+        """As ``Acting.most_turns``; before recorded turns an error may be one more."""
+        turns = super().most_turns(rows, actor)
+        return mapped(turns, lambda n: n + 1) if self.then == "recorded" and self.max_turns is None else turns
 
     def draws(self) -> tuple[str, int]:
         """Several trajectories of one differ in their errors, whoever goes on."""

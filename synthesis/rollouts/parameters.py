@@ -105,6 +105,13 @@ class EpisodeParameters(Config):
             branch_turn=branch_turn,
         )
 
+    def limit(self, plan: EpisodePlan, turns: int) -> int:
+        """The turns of an episode that repeats ``turns`` recorded ones: these at least, unless ``max_turns`` is given.
+
+        The task's own limit need not be the one that they were played under.
+        """
+        return plan.max_turns if self.max_turns is not None else max(plan.max_turns, turns)
+
     def _trajectory_id(
         self, exploration: Exploration, strategy: str, attempt: int, parent_id: str | None, branch_turn: int | None
     ) -> str:

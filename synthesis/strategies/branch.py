@@ -163,7 +163,7 @@ class Branch(EpisodeParameters):
     async def explore(self, exploration: Exploration, trajectory_id: str) -> AsyncIterator[Trajectory]:
         """Yield the branch with this id.
 
-        Raises ``ReplayDiverged``, and with ``distinct`` ``PolicyError`` (``equals_recorded``, ``equals_sibling``).
+        Raises as ``play_branch``, and with ``distinct`` ``PolicyError`` (``equals_recorded``, ``equals_sibling``).
         """
         plan = exploration.plans_of(lambda: self._plans(exploration))[trajectory_id]
         yield await play_branch(self, exploration, plan, lambda episode: self._play(episode, exploration))
@@ -208,13 +208,13 @@ class Branch(EpisodeParameters):
                 extra: JsonObject = {} if edit == "replace" else {EDIT: edit}
                 known = f"{identity}:{edit}" if extra else identity
                 plan = self.plan(exploration, "branch", known, attempt=attempt, parent=parent, branch_turn=turn)
-                yield msgspec.structs.replace(plan, extra=extra)
+                limit = self.limit(plan, last_turn(parent)) if self.then == "recorded" else plan.max_turns
+                yield msgspec.structs.replace(plan, extra=extra, max_turns=limit)
 
     def _attempts(self, parent: Trajectory, turn: int) -> Iterator[tuple[EditName, int]]:
         """The branches from a turn. The last one is not removed: nothing would be left of the branch."""
-        last = max(first_actions(parent.content), default=0)
         for edit in self.edits:
-            if edit != "remove" or turn < last:
+            if edit != "remove" or turn < last_turn(parent):
                 yield from ((edit, attempt) for attempt in range(self.k))
 
 
@@ -286,6 +286,11 @@ def demand_new(episode: Episode, parent: Trajectory, siblings: Sequence[Trajecto
             raise PolicyError(reason, f"turn {turn} does what trajectory {trajectory.trajectory_id} does there")
 
 
+def last_turn(trajectory: Trajectory) -> int:
+    """The number of the last turn of a trajectory, 0 for one without any."""
+    return max(first_actions(trajectory.content), default=0)
+
+
 def deed_of(content: Sequence[AnyItem], turn: int) -> str:
     """Digest of what the actions of a turn do, whatever the words around them."""
     return done(content, [place for place, item in enumerate(content) if acts(item) and item.turn == turn])
@@ -332,9 +337,14 @@ async def play_branch(
 ) -> Trajectory:
     """The branch of ``plan``, from the state before its first own turn; ``play`` takes its turns.
 
-    Raises ``ReplayDiverged`` where the recorded actions do not lead there, and what ``play`` raises.
+    Raises ``ReplayDiverged`` where the recorded actions do not lead there, ``PolicyError`` (``history_too_long``) where
+    they alone are as many turns as an episode may have, and what ``play`` raises.
     """
     parent = exploration.earlier[0]
+    # A parent that was played under this limit and reached it is none of these: its branch fails as it did.
+    if (plan.branch_turn or 0) > plan.max_turns and last_turn(parent) > plan.max_turns:
+        detail = f"turn {plan.branch_turn} is beyond max_turns {plan.max_turns}; give the step the limit of the parents"
+        raise PolicyError("history_too_long", detail)
     before = history(parent, plan.branch_turn or 0)
     environment = exploration.make_environment()
     try:

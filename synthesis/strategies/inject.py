@@ -21,7 +21,7 @@ from agentmill.synthesis.policies.policy import Conversation, PolicyError, Turn
 from agentmill.synthesis.rollouts.episode import Episode, EpisodePlan
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
 from agentmill.synthesis.rollouts.strategy import Exploration
-from agentmill.synthesis.strategies.branch import first_actions, follow, play_branch, recorded_turns
+from agentmill.synthesis.strategies.branch import first_actions, follow, last_turn, play_branch, recorded_turns
 from agentmill.synthesis.strategies.wrong_turns import ERROR_KINDS, ErrorKind, Moment, WrongTurn, draw
 
 INJECTED = "injected"
@@ -85,7 +85,7 @@ class Inject(EpisodeParameters):
     async def explore(self, exploration: Exploration, trajectory_id: str) -> AsyncIterator[Trajectory]:
         """Yield the trajectory with this id.
 
-        Raises ``ReplayDiverged``, and ``PolicyError`` (``no_error_applies``) where no kind has a further error there.
+        Raises as ``play_branch``, and ``PolicyError`` (``no_error_applies``) where no kind has a further error there.
         """
         plan = exploration.plans_of(lambda: self._plans(exploration))[trajectory_id]
         made: dict[str, object] = {}
@@ -121,7 +121,10 @@ class Inject(EpisodeParameters):
         identity = f"{self.then}:{','.join(sorted(self.errors))}"
         for attempt in range(self.k if turns else 0):
             turn = turns[attempt % len(turns)]
-            yield self.plan(exploration, "inject", identity, attempt=attempt, parent=parent, branch_turn=turn)
+            plan = self.plan(exploration, "inject", identity, attempt=attempt, parent=parent, branch_turn=turn)
+            # An error may be one turn more.
+            limit = self.limit(plan, last_turn(parent) + 1) if self.then == "recorded" else plan.max_turns
+            yield msgspec.structs.replace(plan, max_turns=limit)
 
 
 def _own(wrong: WrongTurn) -> list[AnyAction]:

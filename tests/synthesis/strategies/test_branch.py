@@ -10,6 +10,7 @@ import pytest
 
 from agentmill.schemas.conditions import Condition
 from agentmill.schemas.config import validate
+from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, Trajectory, TurnTokens, Usage
 from agentmill.schemas.records.verdict import Label
 from agentmill.schemas.views.annotations import Annotations
@@ -39,6 +40,10 @@ async def lost(*turns: str) -> Trajectory:
 async def cut(*turns: str) -> Trajectory:
     """A trajectory of just these turns."""
     return await only(Sample(max_turns=len(turns)), exploration(actor=says(*turns)))
+
+
+def limited(max_turns: int) -> Task:
+    return msgspec.structs.replace(ruin_task(), max_turns=max_turns)
 
 
 async def test_continuations_estimate_the_known_value_of_each_state() -> None:
@@ -196,11 +201,26 @@ async def test_limits_count_the_whole_history_and_usage_what_is_new() -> None:
     many = await only(Sample(max_invalid=None, max_turns=7), exploration(actor=says(*["jump"] * 7)))
     [late] = await explore(Branch(max_invalid=3, turns="last"), exploration(earlier=(many,), actor=actor))
     assert (late.outcome.reason, late.usage.completion_tokens) == ("invalid_actions", 3)
-    short = await explore(
-        Branch(max_turns=6, max_invalid=None, turns="last"), exploration(earlier=(parent,), actor=actor)
-    )
-    assert [each.outcome.reason for each in short] == ["max_turns"]
-    assert commands(short[0])[-1] == "*left", "the history alone is longer than an episode may be"
+
+
+async def test_a_history_as_long_as_an_episode_may_be_is_no_branch_and_the_record_has_the_turns_it_had() -> None:
+    parent = await cut(*["right", "left"] * 6)
+    short = exploration(limited(6), earlier=(parent,), actor=says("jump"))
+    with pytest.raises(PolicyError, match="history_too_long: turn 12 is beyond max_turns 6"):
+        await explore(Branch(turns="last"), short)
+    [after] = await explore(Branch(then="recorded", turns="every", n=99), short)
+    assert (after.branch_turn, len(commands(after)), after.outcome.reason) == (1, 12, "recording_ended")
+    [cut_off] = await explore(Branch(then="recorded", turns="every", n=99, max_turns=9), short)
+    assert (len(commands(cut_off)), cut_off.outcome.reason) == (9, "max_turns")
+    assert after.trajectory_id == Branch(then="recorded").planned(short)[0]
+
+
+async def test_a_first_turn_that_was_the_last_allowed_one_is_worth_a_failure() -> None:
+    parent = await cut("jump", "jump")
+    short = limited(2)
+    [first] = await explore(Branch(turns="last", depth=1), exploration(short, earlier=(parent,), actor=gambler(1.0)))
+    [found] = await explore(Branch(turns="after_branch"), exploration(short, earlier=(first,), actor=gambler(1.0)))
+    assert (found.outcome.status, found.outcome.reason) == ("failure", "max_turns")
 
 
 async def test_tokens_of_the_history_stay_and_are_extended() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import msgspec
@@ -118,6 +119,27 @@ async def test_the_wrong_turn_has_no_tokens_and_no_thought_of_the_right_one() ->
         assert (wrong.tokens, wrong.description, wrong.context_operation) == (None, None, None)
         after = [item for item in each.content if isinstance(item, Action) and item.turn > wrong.turn]
         assert all(item.tokens is None for item in after)
+
+
+async def test_the_record_goes_on_beyond_the_limit_of_the_task_and_one_turn_more() -> None:
+    parent = await won()
+    short = exploration(msgspec.structs.replace(ruin_task(), max_turns=2), earlier=(parent,), actor=Recorded())
+    found = await explore(Inject(k=4, errors=["other_action"]), short)
+    assert {each.branch_turn for each in found if each.outcome.reason == "max_turns"} == set()
+    assert [each.trajectory_id for each in found] == Inject(k=4, errors=["other_action"]).planned(short)
+    twice = [each for each in await of_each(Inject(k=4, errors=["repeat"]), short) if each.branch_turn == 3]
+    assert commands(twice[0]) == ["*right", "*left", "left", "*right", "*right"]
+    limited = await of_each(Inject(k=4, errors=["other_action"], max_turns=2), short)
+    assert {each.branch_turn for each in limited} == {1, 2}
+
+
+async def of_each(strategy: Inject, explored: Any) -> list[Any]:
+    """What comes of the pieces that are not dropped."""
+    found = []
+    for piece in strategy.planned(explored):
+        with contextlib.suppress(PolicyError):
+            found += [each async for each in strategy.explore(explored, piece)]
+    return found
 
 
 async def test_nothing_to_inject_into() -> None:
