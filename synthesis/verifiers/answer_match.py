@@ -26,6 +26,8 @@ from agentmill.synthesis.verifiers.verifier import ROUNDING, Need, Verifier, lis
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
+APART = re.compile(rf"(?<!\w-){NUMBER.pattern}")
+"""A number that is no part of a name such as F-16, which may be written F16."""
 
 
 class AnswerMatch(Verifier):
@@ -74,9 +76,9 @@ class AnswerMatch(Verifier):
         """1 where an answer is the gold one, else 0; with ``f1`` the share of words."""
         if not isinstance(gold, str) or number_of(gold) is not None:
             return float(self._equals_number(text, gold))
-        answer, wanted = (self._normal(each) for each in (text, gold))
+        answer, wanted = _comparable(text, gold) if self.normalise else (text.strip(), gold.strip())
         if self.method == "exact":
-            return float(answer == wanted)
+            return float(answer == wanted and _numbers(text) == _numbers(gold))
         if self.method == "contains":
             return float(f" {wanted} " in f" {answer} ")
         return f1(answer.split(), wanted.split())
@@ -92,9 +94,6 @@ class AnswerMatch(Verifier):
 
     def _near(self, value: float, wanted: float) -> bool:
         return math.isclose(value, wanted, rel_tol=self.tolerance, abs_tol=self.tolerance if wanted == 0 else 0.0)
-
-    def _normal(self, text: str) -> str:
-        return normalise_text(text) if self.normalise else text.strip()
 
 
 def answer_of(
@@ -119,6 +118,23 @@ def normalise_text(text: str) -> str:
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
+def _comparable(answer: str, gold: str) -> tuple[str, str]:
+    """Both as ``normalise_text``, or if nothing of the gold one is left, with articles, or as they are."""
+    # Without its article nothing would be left of the choice "A", nor without punctuation of "?".
+    for normal in (normalise_text, _lower, str.strip):
+        if wanted := normal(gold):
+            return normal(answer), wanted
+    return answer.strip(), ""
+
+
+def _lower(text: str) -> str:
+    return " ".join(text.lower().translate(PUNCTUATION).split())
+
+
+def _numbers(text: str) -> list[float | None]:
+    return [number_of(each) for each in APART.findall(text)]
+
+
 def answer_key(text: str) -> str | None:
     """A digest that is equal for answers that mean the same; ``None`` for a text without an answer.
 
@@ -131,8 +147,7 @@ def answer_key(text: str) -> str | None:
     if alone is not None:
         # A large exponent is infinite as a float, and -0 equals 0.
         return digest("number", alone + 0.0 if math.isfinite(alone) else str(alone))
-    # Without its article nothing would be left of the choice "A", nor without punctuation of "?".
-    words = normalise_text(text) or " ".join(text.lower().translate(PUNCTUATION).split()) or text.strip()
+    words, _ = _comparable(text, text)
     return digest("text", words, [str(number_of(each)) for each in NUMBER.findall(text)])
 
 

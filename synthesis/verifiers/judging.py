@@ -7,6 +7,7 @@ same is asked again, and then counts as no verdict, never as a guess.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Generic, TypeVar
@@ -118,11 +119,14 @@ async def ask(judge: Judge, question: Question, wanted: type[A], seed: int) -> A
 
 async def ask_all(panel: Panel, questions: Sequence[Question], wanted: type[A], salt: str) -> list[Answer[A]]:
     """The answer of each judge to its question, asked at once. Raises as ``ask``, of several the first."""
-    pairs = list(zip(panel.judges, questions, strict=True))
-    seeds = [derive_seed(panel.seed, salt, question.episode_id, judge.identity) for judge, question in pairs]
-    return await all_of(
-        [ask(judge, question, wanted, seed) for (judge, question), seed in zip(pairs, seeds, strict=True)]
-    )
+    asked, before = [], Counter[str]()
+    for judge, question in zip(panel.judges, questions, strict=True):
+        # A server gives judges of one model the same answer to the same request, and a jury would be of one mind.
+        again = [before[judge.identity]] if before[judge.identity] else []
+        before[judge.identity] += 1
+        seed = derive_seed(panel.seed, salt, question.episode_id, judge.identity, *again)
+        asked.append(ask(judge, question, wanted, seed))
+    return await all_of(asked)
 
 
 def prompt_digest(question: Question, parameters: JsonObject) -> str:

@@ -50,6 +50,16 @@ async def test_judges_have_seeds_of_their_own_that_are_the_same_again() -> None:
     assert len({*await seeds("x"), *await seeds("y")}) == 4
 
 
+async def test_judges_of_one_model_have_different_seeds_and_the_first_keeps_its_own() -> None:
+    judges = [Judging(lambda asked: YES, model="a") for _ in range(3)]
+    await ask_all(panel(*judges), [QUESTION] * 3, BinaryAnswer, "x")
+    alone = Judging(lambda asked: YES, model="a")
+    await ask_all(panel(alone), [QUESTION], BinaryAnswer, "x")
+    seeds = [judge.asked[0].seed for judge in judges]
+    assert len(set(seeds)) == 3
+    assert seeds[0] == alone.asked[0].seed
+
+
 async def test_judges_that_run_code_wait_for_a_sandbox_while_others_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Judging):
         async def act(self, conversation: Conversation) -> Turn:
