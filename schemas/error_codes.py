@@ -90,7 +90,7 @@ class ErrorCode(StrEnum):
     SELECTION_OF_OTHERS = "selection-of-others", "A table selects other trajectories or tasks than those that are read."
     ATTEMPTS_OF_OTHERS = "attempts-of-others", "Attempts are given at none of the tasks that are to be measured."
     TASKS_OF_OTHERS = "tasks-of-others", "Tasks are given of none of the environments that are named."
-    BRANCHES_UNFIT = "branches-unfit", "Branches were continued in a way that does not fit what is searched in them."
+    BRANCHES_UNFIT = "branches-unfit", "Branches were made in a way that does not fit what is found out by them."
     BRANCHES_TOO_SHORT = "branches-too-short", "Branches of one turn are given where whole episodes are expected."
     FIELD_MISSING = "field-missing", "A profile or a quota names a field, or an option, that no record has."
     ORDER_NOT_SORTABLE = "order-not-sortable", "The rows of a record have an order that is neither a number nor a time."

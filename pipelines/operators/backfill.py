@@ -13,6 +13,7 @@ from agentmill.pipelines.engine.operation import AnyOperation
 from agentmill.pipelines.operators.judged_verify import JudgedVerify, Judging
 from agentmill.pipelines.operators.lookup import Relation
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.step_estimates import check_replaced
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.pipelines.operators.verify import LABELS
 from agentmill.schemas.error_codes import ErrorCode
@@ -67,9 +68,10 @@ class Backfill(JudgedVerify, BackfillVerifier):
         return super().writes(reads)
 
     def check_inputs(self, inputs: Inputs) -> None:
-        """Raises ``UserError`` for alternatives that all belong to other trajectories."""
+        """Raises ``UserError`` for alternatives that all belong to other trajectories, or replace no turn."""
         if self.alternatives:
             BRANCHES.check(inputs)
+            check_replaced(tables_of(inputs, ALTERNATIVES))
 
     def notes(self, manifest: Manifest) -> list[str]:
         """A line with the steps that stay without a thought, and why."""

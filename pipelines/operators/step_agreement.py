@@ -18,7 +18,7 @@ from agentmill.pipelines.engine import stop
 from agentmill.pipelines.operators.labelling import ROLES, Labeller, Source
 from agentmill.pipelines.operators.lookup import BRANCHES, Relation
 from agentmill.pipelines.operators.operator import Inputs, TableNames, tables_of
-from agentmill.pipelines.operators.step_estimates import note_once
+from agentmill.pipelines.operators.step_estimates import check_replaced, note_once
 from agentmill.pipelines.operators.trajectory_index import stream
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -49,8 +49,9 @@ class StepAgreement(Labeller):
     name: str = Field(default="step_agreement", min_length=1, description="the name of its verdicts and labels")
 
     def check_inputs(self, inputs: Inputs) -> None:
-        """Raises ``UserError``, too, for branches of which those that agree were dropped."""
+        """Raises ``UserError``, too, for branches that replace no turn, or of which those that agree were dropped."""
         super().check_inputs(inputs)
+        check_replaced(tables_of(inputs, "branches"))
         for table in tables_of(inputs, "branches"):
             if table.manifest.config.get("distinct"):
                 raise UserError(

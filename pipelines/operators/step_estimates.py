@@ -216,6 +216,18 @@ def unfinished(where: str) -> UserError:
     )
 
 
+def check_replaced(branches: Iterable[Table]) -> None:
+    """Raises ``UserError`` for branches that do not begin with a turn in the place of the recorded one."""
+    for table in branches:
+        edits: Any = table.manifest.config.get("edits", ["replace"])
+        if edits != ["replace"]:
+            raise UserError(
+                f"{table.folder} was made with `edits: [{', '.join(edits)}]`; expected branches whose first turn "
+                "replaces the recorded one\nmake branches without `edits`, or with `edits: [replace]`",
+                ErrorCode.BRANCHES_UNFIT,
+            )
+
+
 def result_of(criterion: str, trajectory: Trajectory, annotations: Annotations) -> float:
     """The result of a run. Raises ``Unused`` where it is not known."""
     found = score(criterion, trajectory, annotations)

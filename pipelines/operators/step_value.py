@@ -20,6 +20,7 @@ from agentmill.pipelines.operators.step_estimates import (
     StateGroups,
     Trees,
     check_finished,
+    check_replaced,
 )
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.pipelines.serving.models import ModelConfig
@@ -95,8 +96,9 @@ class StepValue(FilterParameters):
         return Bounds(reads=read.n, rows=Rows(n=product(read.n, read.turns)))
 
     def check_inputs(self, inputs: Inputs) -> None:
-        """See that the branches were played to their end. Raises ``UserError``."""
+        """See that branches replace a turn and were played to their end. Raises ``UserError``."""
         check_finished(tables_of(inputs, "branches"))
+        check_replaced(tables_of(inputs, "branches"))
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The values."""

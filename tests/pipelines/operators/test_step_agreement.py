@@ -181,12 +181,17 @@ def test_branches_that_had_to_differ_are_refused(ruin: Path) -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
+def test_branches_that_remove_the_recorded_turn_are_refused(ruin: Path) -> None:
+    run(ruin, "branch", "branches", gambler(P), policy="p", of="own", then="recorded", edits=["remove"], **ON)
+    with user_error("branches-unfit", "branches", "edits: [remove]"):
+        run(ruin, "step_agreement", "found", **OF)
+
+
 def test_branches_without_a_first_turn_count_for_nothing(ruin: Path) -> None:
-    run(ruin, "branch", "branches", gambler(1.0), policy="p", of="own", depth=1, max_turns=1, **ON)
-    cut = [row for row in rows_of(ruin / "branches") if row.outcome.reason == "max_turns" and row.branch_turn > 1]
-    assert cut
+    made = run(ruin, "branch", "branches", gambler(1.0), policy="p", of="own", depth=1, max_turns=1, **ON)
+    assert made.reasons["history_too_long"]
     manifest = run(ruin, "step_agreement", "found", **OF)
-    assert manifest.metrics["branches_used"] == 12 < len(rows_of(ruin / "branches"))
+    assert manifest.metrics["branches_used"] == 12 == len(rows_of(ruin / "branches"))
     assert {each.evidence["compared"] for each in rows_of(ruin / "found") if each.item is None} == {1}
 
 

@@ -235,6 +235,14 @@ def test_steps_that_were_copied_are_left_to_their_trajectory(ruin: Path) -> None
     assert {each.value for each in rows_of(ruin / "none/labels")} == {"harmful"}
 
 
+def test_branches_that_insert_or_remove_a_turn_are_refused(ruin: Path) -> None:
+    edits = ["replace", "insert"]
+    played = {"of": "failed", "then": "recorded", "edits": edits}
+    run(ruin, "branch", "branches", actor("gambler", "0.5"), policy="p", **played, **ON)
+    with user_error("branches-unfit", "branches", "edits: [replace, insert]"):
+        run(ruin, "step_effect", "found", **OF)
+
+
 def test_branches_of_one_turn_are_refused(ruin: Path) -> None:
     run(ruin, "branch", "branches", actor("gambler", "0.5"), policy="p", of="failed", depth=1, **ON)
     with user_error("branches-too-short", "depth: 1"):

@@ -111,6 +111,14 @@ def test_branches_of_one_turn_are_refused(ruin: Path) -> None:
         run(ruin, "step_value", "worth", method="mc", of="lost", branches="picked")
 
 
+def test_branches_that_insert_or_remove_a_turn_are_refused(ruin: Path) -> None:
+    """A branch without a turn begins with the one that was recorded after it."""
+    edits = ["replace", "remove"]
+    run(ruin, "branch", "edited", gambler(P), policy="p", of="lost", then="recorded", edits=edits, **ON)
+    with user_error("branches-unfit", "edited", "edits: [replace, remove]"):
+        run(ruin, "step_value", "worth", method="mc", of="lost", branches="edited")
+
+
 def test_a_branch_counts_once(ruin: Path) -> None:
     """The ids of branches do not depend on ``k``: of five and of ten, five are the same."""
     run(ruin, "branch", "five", gambler(P), policy="p", of="lost", k=5, **ON)
