@@ -40,11 +40,9 @@ from agentmill.synthesis.rollouts.step import carry_out, environment_at_fault, w
 def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> Trajectory:
     """What was played until ``reason`` cut it short, or the environment ended it; its status is that of ``check``.
 
-    Without a check nothing is known of how well it went: no reward, and the status ``unknown``. ``extra.contrast`` is
-    the kind of a task that ``contrast`` made, so that conditions can ask for it.
+    Without a check nothing is known of how well it went: no reward, and the status ``unknown``.
     """
     plan = episode.plan
-    kind = contrast_of(plan.task.lineage)
     return Trajectory(
         trajectory_id=plan.trajectory_id,
         content=episode.content,
@@ -65,8 +63,14 @@ def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> 
         generation=generation_of(plan, episode.policy),
         usage=episode.usage,
         split=plan.task.split,
-        extra=plan.extra if kind is None else {**plan.extra, CONTRAST: kind},
+        extra=extra_of(plan),
     )
+
+
+def extra_of(plan: EpisodePlan) -> JsonObject:
+    """``Trajectory.extra`` of an episode: that of its plan, with the kind of a task that ``contrast`` made."""
+    kind = contrast_of(plan.task.lineage)
+    return plan.extra if kind is None else {**plan.extra, CONTRAST: kind}
 
 
 def generation_of(plan: EpisodePlan, policy: Policy) -> Generation:

@@ -26,7 +26,7 @@ from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.policies.mistakes import EXPERT
 from agentmill.synthesis.policies.policy import PolicyError
 from agentmill.synthesis.prompts import prompt
-from agentmill.synthesis.rollouts.episode import EpisodePlan, begin
+from agentmill.synthesis.rollouts.episode import EpisodePlan, begin, extra_of
 from agentmill.synthesis.rollouts.llm_calls import total, words_of
 from agentmill.synthesis.rollouts.parameters import Attempts
 from agentmill.synthesis.rollouts.retrieval import Retrieval, retold
@@ -114,7 +114,7 @@ class Imagine(Retrieval, Attempts):
                     raise GenerationError(fault.reason, detail, faults) from fault
                 last = fault
             else:
-                extra = {**plan.extra, **_said_of(script, ending, faults)}
+                extra = {**extra_of(plan), **_said_of(script, ending, faults)}
                 return _trajectory(plan, exploration, shown, [*opening, *items_of(script.turns)], extra, usage)
 
     def attempt_plan(self, exploration: Exploration, attempt: int) -> EpisodePlan:

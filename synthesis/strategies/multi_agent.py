@@ -71,7 +71,7 @@ class MultiAgent(Attempts):
             episode = self.episode(plan, environment, exploration, opening)
             turns = TurnTaking(episode, self.roles, parts, self.max_messages, self.max_vetoes)
             played = await run_episode(episode, turns.play())
-            yield msgspec.structs.replace(played, extra=_roles_of(parts, turns.ended_by))
+            yield msgspec.structs.replace(played, extra={**played.extra, **_roles_of(parts, turns.ended_by)})
         finally:
             environment.close()
 

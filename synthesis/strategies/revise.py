@@ -140,9 +140,8 @@ class Revise(EpisodeParameters):
             play = self._corrected(episode, exploration) if self.level == "step" else episode.play()
             tried_so_far = await run_episode(episode, play)
             silent = sum(item.role == SILENT for item in tried_so_far.content)
-            return msgspec.structs.replace(
-                tried_so_far, extra={**self._revised(before), **({SILENT: silent} if silent else {})}
-            )
+            about = {**self._revised(before), **({SILENT: silent} if silent else {})}
+            return msgspec.structs.replace(tried_so_far, extra={**tried_so_far.extra, **about})
         finally:
             environment.close()
 

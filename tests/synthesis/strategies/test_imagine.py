@@ -6,10 +6,11 @@ import json
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentmill.schemas.config import validate
-from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.schemas.records.trajectory import Action, ApiAction, MessageAction, TextObservation, Trajectory, Usage
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.sft import Sft
@@ -81,6 +82,12 @@ async def test_a_run_is_recorded_item_by_item_and_only_its_opening_is_real() -> 
     assert run.extra == {"claim": {"status": "success", "reason": "so it is"}, "mistakes": 0, "repaired": []}
     assert run.generation is not None
     assert (run.generation.strategy, run.generation.policy) == ("imagine", "sayer")
+
+
+async def test_the_kind_of_a_twin_is_kept() -> None:
+    lineage = Lineage(operator="contrast", notes={"contrast": "silent"})
+    run = await imagined(sayer(written(turn("add 3"))), msgspec.structs.replace(counting_task(), lineage=lineage))
+    assert (run.extra["contrast"], run.extra["mistakes"]) == ("silent", 0)
 
 
 async def test_calls_have_ids_and_no_item_bears_tokens_that_were_sampled_for_another_text() -> None:

@@ -6,8 +6,10 @@ import math
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
+from agentmill.schemas.records.task import Lineage
 from agentmill.schemas.records.trajectory import ApiAction
 from agentmill.synthesis.policies.policy import Conversation
 from agentmill.synthesis.strategies.multi_agent import MultiAgent
@@ -47,6 +49,13 @@ async def test_a_secret_that_two_share_takes_so_many_messages(n: int) -> None:
     whole = "vxqzjwk"[-n:]
     assert not any(whole in text for each in ann.asked for text in (*heard(each), each.system_prompt) if n > 1)
     assert (await CheckOutcome().verify(split("vxqzjwk", n), run, AnswerEnvironment())).passed is True
+
+
+async def test_the_kind_of_a_twin_is_kept() -> None:
+    lineage = Lineage(operator="contrast", notes={"contrast": "silent"})
+    task = msgspec.structs.replace(split("v", 1), lineage=lineage)
+    run = await talk(task, PAIR, ann=Speaker(asker), bob=Speaker(teller))
+    assert (run.extra["contrast"], set(run.extra["roles"])) == ("silent", {"ann", "bob"})
 
 
 async def test_attempts_are_episodes_of_their_own() -> None:

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from agentmill.schemas.config import validate
+from agentmill.schemas.records.task import Lineage
 from agentmill.schemas.records.trajectory import Action, MessageAction, TextObservation, Trajectory, Usage
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.sft import Sft
@@ -45,6 +46,13 @@ def scripted(script: Any) -> ScriptedPolicy:
 
 def words(trajectory: Trajectory, turn: int = 0) -> str:
     return "\n".join(str(getattr(item, "content", "")) for item in trajectory.content if item.turn == turn)
+
+
+async def test_the_kind_of_a_twin_is_kept() -> None:
+    twin = replace(ruin_task(), lineage=Lineage(operator="contrast", notes={"contrast": "silent"}))
+    found = await explore(Revise(attempts=2, feedback="env"), exploration(twin, actor=sayer("left", "left")))
+    assert [each.extra["contrast"] for each in found] == ["silent", "silent"]
+    assert found[1].extra["revises"] == [found[0].trajectory_id]
 
 
 async def test_a_retry_succeeds_by_its_own_reflection_and_then_it_stops() -> None:
