@@ -21,11 +21,11 @@ A rule that has nothing to say about a trajectory (``when`` fits nothing, no sta
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, model_validator
 
 from agentmill.schemas.config import Config
 from agentmill.schemas.records.trajectory import (
@@ -42,9 +42,9 @@ from agentmill.schemas.views.roles import perceived, perspectives
 from agentmill.synthesis.environments.environment import misfit
 from agentmill.synthesis.step_values import steps_of
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern, Regex
+from agentmill.synthesis.verifiers.shown_values import ShownValues, leaves, numbers_in
 from agentmill.synthesis.verifiers.verifier import PartId
 
-NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w])")
 FORMS = ("never", "before", "after", "at_least", "at_most", "within", "answer", "grounded", "legal", "repeats", "idle")
 WITH_PATTERN = ("at_least", "at_most", "within")
 
@@ -211,11 +211,11 @@ def _answer(rule: Rule, trajectory: Trajectory) -> list[Violation]:
 
 def _ungrounded(trajectory: Trajectory, instruction: str | None) -> list[Violation] | None:
     place, text = last_answer(trajectory.content)
-    numbers = _numbers(text)
+    numbers = numbers_in(text)
     if place is None or not numbers:
         return None
     seen = [instruction or "", *(_text(item) for item in trajectory.content[:place] if not isinstance(item, Action))]
-    known = {number for each in seen for number in _numbers(each)}
+    known = {number for each in seen for number in numbers_in(each)}
     return [Violation(place, f"{number:g} was never seen") for number in sorted(set(numbers) - known)]
 
 
@@ -227,30 +227,16 @@ def _ungrounded_calls(trajectory: Trajectory, instruction: str | None) -> list[V
     for name in dict.fromkeys(item.agent for item in content if isinstance(item, ApiAction)):
         items, places = perceived(name, roles, content) if name in roles else (content, range(len(content)))
         hidden = name in roles and not roles[name].told
-        shown = "" if hidden else (instruction or "").casefold()
+        shown = ShownValues("" if hidden else instruction or "")
         for place, item in zip(places, items, strict=True):
             if isinstance(item, ApiAction) and place < last:
                 values = list(leaves(item.kwargs))
                 compared = compared or bool(values)
-                unseen = [value for value in values if not _says(shown, value.casefold())]
-                found += [Violation(place, f"{value:.40} was never seen") for value in unseen]
-            # What an agent writes itself is no evidence.
-            shown += "" if isinstance(item, Action) else f"\n{_text(item)}".casefold()
+                unseen = [value for value in values if not shown.has(value)]
+                found += [Violation(place, f"{value!s:.40} was never seen") for value in unseen]
+            if not isinstance(item, Action):  # what an agent writes itself is no evidence
+                shown.add(_text(item))
     return found if compared else None
-
-
-def leaves(value: JsonValue) -> Iterator[str]:
-    """The texts and numbers in a value of JSON."""
-    if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from leaves(each)
-    elif not isinstance(value, bool | None):
-        yield str(value)
-
-
-def _says(text: str, value: str) -> bool:
-    """Whether ``value`` is in ``text``, and not within a longer word or number."""
-    return re.search(rf"(?<![\w.]){re.escape(value)}(?!\w)(?!\.\d)", text) is not None
 
 
 def _legal(rule: Rule, trajectory: Trajectory) -> list[Violation] | None:
@@ -346,10 +332,6 @@ def _text(item: AnyItem) -> str:
     if isinstance(item, TextObservation):
         return item.content
     return (item.axtree or item.html or "") if isinstance(item, WebObservation) else ""
-
-
-def _numbers(text: str) -> list[float]:
-    return [float(found.replace(",", "")) for found in NUMBER.findall(text)]
 
 
 def _is_json(text: str) -> bool:

@@ -155,6 +155,16 @@ def test_values_in_calls_were_said_before(arguments: dict[str, Any], expected: l
     assert (with_task and [each.item for each in with_task]) == expected
 
 
+def test_numbers_in_calls_are_compared_as_numbers() -> None:
+    content: list[AnyItem] = [
+        seen("It costs $1,250 for 12.50 kg."),
+        called("pay", 1, "c1", amount=1250.0, weight=12.5, rate=4),
+        called("finish", 2, "c2"),
+    ]
+    rule = validate(Rule, {"id": "r", "grounded": "arguments"}, "rule")
+    assert [each.detail for each in rule.violations(trajectory(content=content)) or []] == ["4 was never seen"]
+
+
 def test_the_task_grounds_values_where_it_is_known() -> None:
     given = trajectory(content=[called("book", 1, "c1", guest="Ada"), called("finish", 2, "c2")])
     rule = validate(Rule, {"id": "r", "grounded": "arguments"}, "rule")
