@@ -17,6 +17,7 @@ import msgspec
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import AnyItem, ApiAction, MessageAction, TextObservation, Tool, Usage
+from agentmill.synthesis.policies.mistakes import EXPERT
 from agentmill.synthesis.policies.model_client import Used
 from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, Policy, Turn
 from agentmill.synthesis.prompts import prompt
@@ -98,7 +99,8 @@ async def ask(judge: Judge, question: Question, wanted: type[A], seed: int) -> A
     content: list[AnyItem] = [TextObservation(content=question.text, source="user")]
     usage, fault = Usage(), None
     try:
-        if question.checks:
+        # An expert that stands in for a judge draws its answer, and has no code to run.
+        if question.checks and judge.policy.name != EXPERT:
             content, usage = await _checked(judge, question, content, seed)
         asked = content
         for attempt in range(TRIES):

@@ -8,11 +8,22 @@ import msgspec
 import pytest
 
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, Usage
-from agentmill.synthesis.policies.policy import Conversation, Turn
+from agentmill.synthesis.policies import make_policy
+from agentmill.synthesis.policies.policy import Conversation, PolicySettings, Turn
 from agentmill.synthesis.sandbox import Pool, backend
 from agentmill.synthesis.verifiers import judging
 from agentmill.synthesis.verifiers.judge import BinaryAnswer
-from agentmill.synthesis.verifiers.judging import Answer, Question, ask, ask_all, prompt_digest, spent
+from agentmill.synthesis.verifiers.judging import (
+    Answer,
+    Judge,
+    Question,
+    ask,
+    ask_all,
+    judge_name,
+    object_schema,
+    prompt_digest,
+    spent,
+)
 from tests.synthesis.verifiers.known import Judging, panel, shown
 
 QUESTION = Question(episode_id="t1", system_prompt="Judge.", text="…", schema={"type": "object"})
@@ -76,6 +87,14 @@ async def test_judges_that_run_code_wait_for_a_sandbox_while_others_answer(monke
     answers = await ask_all(judges, [question, question], BinaryAnswer, "x")
     assert all(answer.value is not None for answer in answers)
     one.close()
+
+
+async def test_an_expert_that_stands_in_answers_without_running_code() -> None:
+    expert = make_policy(PolicySettings(policy="expert", sampling={"mistakes": 0.3}))
+    schema = object_schema(reasons={"type": "string"}, verdict={"type": "boolean"})
+    question = msgspec.structs.replace(QUESTION, schema=schema, checks=2)
+    found = await ask(Judge(judge_name(expert), expert), question, BinaryAnswer, 3)
+    assert (found.fault, found.value is not None) == (None, True)
 
 
 def test_prompts_differ_by_all_but_the_transcript() -> None:
