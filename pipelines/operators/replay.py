@@ -105,7 +105,11 @@ class Replay(FilterParameters):
         """The selections."""
         choice = self.choice(inputs)
         choice.load()
-        new = frozenset(chosen_ids(tables_of(inputs, NEW), choice))
+        tables = tables_of(inputs, NEW)
+        new = New(
+            every=frozenset(name for table in tables for name in ids_of(table).to_pylist()),
+            chosen=frozenset(chosen_ids(tables, choice)),
+        )
         return Replaying(self, choice, tables_of(inputs, "of"), new, self._seed(context))
 
     def _seed(self, context: StepContext) -> int:
@@ -123,6 +127,13 @@ def chosen_ids(tables: Sequence[Table], choice: TrajectoryFilter) -> Iterator[st
             yield trajectory_id
 
 
+class New(NamedTuple):
+    """The ids of the new trajectories: of all of them, and of those that are chosen."""
+
+    every: frozenset[str]
+    chosen: frozenset[str]
+
+
 class Earlier(NamedTuple):
     """A trajectory that may be replayed; the highest ``rank`` is kept first."""
 
@@ -136,7 +147,7 @@ class Replaying(SelectionOperation):
     """One selection per trajectory. Every worker reads through the tables once and keeps ids and numbers."""
 
     def __init__(
-        self, parameters: Replay, choice: TrajectoryFilter, tables: Sequence[Table], new: frozenset[str], seed: int
+        self, parameters: Replay, choice: TrajectoryFilter, tables: Sequence[Table], new: New, seed: int
     ) -> None:
         super().__init__("replay")
         self._parameters = parameters
@@ -150,20 +161,21 @@ class Replaying(SelectionOperation):
         """Decide on all trajectories. Raises ``UserError`` for one that is given twice."""
         self._choice.load()
         self._selections = {}
-        given, earlier = self._parameters, list[Earlier]()
+        given, earlier, newest = self._parameters, list[Earlier](), 0
         for trajectory in self._read():
             name = trajectory.trajectory_id
+            if name not in self._new.every:
+                newest = max(newest, round_of(trajectory))  # also of one that is not chosen: rounds are counted by time
             try:
                 self._choice.annotations(name)
             except Unused as error:
                 self._select(name, error.reason)
                 continue
-            if name in self._new:
+            if name in self._new.chosen:
                 self._select(name, None)
             else:
                 earlier.append(self._candidate(trajectory))
-        newest = max((each.round for each in earlier), default=0)
-        left = math.floor(given.cap * len(self._new) + ROUNDING)
+        left = math.floor(given.cap * len(self._new.chosen) + ROUNDING)
         for each in sorted(earlier, key=lambda each: each.rank, reverse=True):
             reason = self._refusal(each, newest) or (None if left else "over_cap")
             left -= reason is None
@@ -172,13 +184,13 @@ class Replaying(SelectionOperation):
     def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The selection of a trajectory."""
         name = record.trajectory_id
-        replayed = self._selections[name].kept and name not in self._new
+        replayed = self._selections[name].kept and name not in self._new.chosen
         measures = {**self._choice.measures(name), "replayed": int(replayed)}
         return [Result(input_id=unit[0], outputs=[self._selections[name]], measures=measures)]
 
     def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         """With the number of new trajectories."""
-        return {**metrics, NEW: len(self._new)}
+        return {**metrics, NEW: len(self._new.chosen)}
 
     def _read(self) -> Iterator[Trajectory]:
         seen: set[str] = set()
@@ -191,7 +203,7 @@ class Replaying(SelectionOperation):
 
     def _candidate(self, trajectory: Trajectory) -> Earlier:
         given, name = self._parameters, trajectory.trajectory_id
-        number = trajectory.generation.round if trajectory.generation is not None else 0
+        number = round_of(trajectory)
         found = None
         if given.by == "likelihood":
             found = likelihood(trajectory)
@@ -220,6 +232,11 @@ class Replaying(SelectionOperation):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_selections": {}}
+
+
+def round_of(trajectory: Trajectory) -> int:
+    """The round that a trajectory is of; of one from elsewhere 0."""
+    return trajectory.generation.round if trajectory.generation is not None else 0
 
 
 def likelihood(trajectory: Trajectory) -> float | None:

@@ -84,6 +84,17 @@ def test_age_counts_back_from_the_newest_earlier_round(rounds: Path) -> None:
     assert reasons(rounds) == dict.fromkeys(("a0", "a1", "a2"), "too_old")
 
 
+def test_a_round_without_a_chosen_trajectory_counts_as_one(rounds: Path) -> None:
+    """No trajectory of round 2 is a success, and one of the new ones of round 3 is none."""
+    names = ("a0", "a1", "a2", "n0", "n1")
+    write_table(rounds / "verdicts", [[verdict(name, name="check_outcome") for name in names]], Verdict)
+    replay(rounds, rounds=1, of=["old", "new"], verdicts="verdicts", where="success")
+    assert kept(rounds) == ["n0", "n1"]
+    assert {name: reasons(rounds)[name] for name in ("a0", "a1", "a2")} == dict.fromkeys(names[:3], "too_old")
+    replay(rounds, "more", rounds=2, cap=2, of=["old", "new"], verdicts="verdicts", where="success")
+    assert kept(rounds, "more") == ["a0", "a1", "a2", "n0", "n1"]
+
+
 def test_where_and_selections_hold_for_new_ones_too(rounds: Path) -> None:
     verdicts = [verdict(name, passed=name in ("n0", "a0", "a1", "b0")) for name in ("n0", "n1", "n2", "a0", "a1", "b0")]
     write_table(rounds / "verdicts", [verdicts], Verdict)
