@@ -26,6 +26,7 @@ from agentmill.schemas.views.roles import several_agents
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.policies.policy import PolicyError, Unreachable
+from agentmill.synthesis.policies.scripted import THOUGHTS
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
 from agentmill.synthesis.rollouts.scaffold import CLOSED_BOOK
 from agentmill.synthesis.rollouts.step import imagined
@@ -39,6 +40,7 @@ class Branch(FilterParameters, Acting, BranchStrategy):
 
     primary: ClassVar[str] = "of"
     verb: ClassVar[str | None] = "rollout"
+    scaffold_of_parents: ClassVar[bool] = True
     strategy_type: ClassVar[type[EpisodeParameters]] = BranchStrategy
     table_roles: ClassVar[Sequence[str]] = ("of", "tasks", "environments", *ANNOTATION_ROLES)
     model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, "teacher": "teacher"}
@@ -161,7 +163,7 @@ class Branching(Rollout):
         return self._choice.annotations(record.trajectory_id)
 
     def refused(self, record: Any) -> Unused | None:
-        """Not chosen, not made by us, not played, with tools where commands are needed, or without such a turn."""
+        """Not chosen, not made by us, not played, in a scaffold that does not fit, or without such a turn."""
         try:
             annotations = self.annotations(record)
         except Unused as error:
@@ -176,6 +178,9 @@ class Branching(Rollout):
             return Unused(CLOSED_BOOK, "it is an answer without tools, so no state of an environment precedes it")
         if self._branching.constrain == "admissible" and record.generation.scaffold != "text":
             return Unused("not_text", "it was played with tools, and `constrain: admissible` chooses among commands")
+        thoughts = any(settings.sampling.get(THOUGHTS) for settings in self._actors.policies.values())
+        if thoughts and record.generation.scaffold == "text":
+            return Unused("commands_alone", "it was played by commands alone, and the expert writes thoughts, too")
         if not self._branching.points(record, annotations):
             return Unused("no_turn", "it has no turn of this kind to branch from")
         return super().refused(record)

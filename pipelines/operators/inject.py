@@ -37,6 +37,7 @@ class Inject(FilterParameters, InjectStrategy, Acting):
 
     primary: ClassVar[str] = "of"
     verb: ClassVar[str | None] = "rollout"
+    scaffold_of_parents: ClassVar[bool] = True
     strategy_type: ClassVar[type[EpisodeParameters]] = InjectStrategy
     table_roles: ClassVar[Sequence[str]] = ("of", "tasks", "environments", *ANNOTATION_ROLES)
     sides: ClassVar[Sequence[str]] = (LABELS,)

@@ -72,6 +72,8 @@ class Acting(EpisodeParameters, Operator):
     strategy_type: ClassVar[type[EpisodeParameters]]
     model_roles: ClassVar[Mapping[str, str]] = {"actor": "policy", "summarizer": "summarizer"}
     incidental: ClassVar[Sequence[str]] = ("window",)
+    scaffold_of_parents: ClassVar[bool] = False
+    """Whether episodes are played in the scaffold of the trajectory that they go on from."""
 
     policy: str = Field(description="the model that acts: an entry of models, @base or @last")
     summarizer: str | None = Field(
@@ -111,7 +113,8 @@ class Acting(EpisodeParameters, Operator):
                 "name a model as `policy`",
                 ErrorCode.KEY_NOT_FOR_THIS,
             )
-        if self.scaffold == "text" and any(config.thoughts for config in models.values()):
+        text = self.scaffold == "text" and not self.scaffold_of_parents
+        if text and any(config.thoughts for config in models.values()):
             raise UserError(
                 "`thoughts` of an expert go before its actions, and `scaffold: text` asks for commands alone\n"
                 "give the step `scaffold: react` or `scaffold: tools`, or name an expert without thoughts",

@@ -14,7 +14,7 @@ import pytest
 
 from agentmill.pipelines.operators.pick import turns
 from agentmill.schemas.records.task import EnvironmentSpec, Task
-from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.trajectory import Action, Trajectory
 from agentmill.schemas.records.verdict import Label
 from agentmill.schemas.tables import Counts
 from agentmill.synthesis.environments import ENVIRONMENTS
@@ -233,6 +233,18 @@ def test_runs_with_tools_are_not_branched_from_by_commands(world: Path) -> None:
     write_table(world / "both", [[*rows_of(world / "called"), *rows_of(world / "lost")]], Trajectory)
     told = run(world, "branch", "told", caller, policy="p", of="both", turns="last", constrain="admissible", **ON)
     assert (told.counts, told.reasons) == (Counts(read=8, used=4, dropped=4, written=4), {"not_text": 4})
+
+
+def test_an_expert_with_thoughts_branches_from_what_has_room_for_them(world: Path) -> None:
+    run(world, "sample", "called", actor("1.0"), policy="p", scaffold="tools", max_turns=1, **ON)
+    write_table(world / "both", [[*rows_of(world / "called"), *rows_of(world / "lost")]], Trajectory)
+    thinker = {"actor": model("expert", thoughts="plan")}
+    for step in (stage("branch", policy="p", of="x", **ON), stage("inject", policy="p", of="x", then="actor", **ON)):
+        step.check_models({"actor": thinker["actor"].config})
+    told = run(world, "branch", "told", thinker, policy="p", of="both", turns="last", **ON)
+    assert (told.counts.written, told.reasons) == (4, {"commands_alone": 4})
+    thoughts = [item.description for row in rows_of(world / "told") for item in row.content if isinstance(item, Action)]
+    assert all(thought.startswith("Plan: right") for thought in thoughts)
 
 
 def test_invalid_actions_are_marked_and_the_rows_learn_the_corrections(world: Path) -> None:
