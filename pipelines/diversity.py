@@ -19,11 +19,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
 
 from agentmill.pipelines.duplicates import BATCH_TOKENS, shingles
 from agentmill.pipelines.quota_counts import QuotaCount, full, take
 
 Hashes = npt.NDArray[np.uint32]
+Hashes64 = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -135,14 +137,21 @@ class Coverage:
         own = self._features.numbers[row]
         return int(self._features.weights[own] @ np.maximum(self._quality[row] - self._levels[own], 0))
 
-    def gains(self) -> Numbers:
-        """What each trajectory would add, (trajectories,)."""
-        found = np.empty(len(self._quality), dtype=np.int64)
-        for rows in self._features.blocks():
-            own = self._features.numbers[rows]
-            missing = np.maximum(self._quality[rows, None] - self._levels[own], 0)
-            found[rows] = (self._features.weights[own] * missing).sum(axis=1)
+    def gains(self, rows: Numbers) -> Numbers:
+        """What each of ``rows`` (rows,) would add, (rows,)."""
+        found = np.empty(len(rows), dtype=np.int64)
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            block = slice(start, start + ROWS_AT_ONCE)
+            own = self._features.numbers[rows[block]]
+            missing = np.maximum(self._quality[rows[block], None] - self._levels[own], 0)
+            found[block] = (self._features.weights[own] * missing).sum(axis=1)
         return found
+
+    def kinds(self, rows: Numbers) -> Hashes64:
+        """A hash of the features and the quality of each of ``rows`` (rows,): those with equal ones add alike."""
+        own = ((self._features.numbers[row], self._quality[row]) for row in rows)
+        hashes = (xxh3_64_intdigest(numbers.tobytes() + quality.tobytes()) for numbers, quality in own)
+        return np.fromiter(hashes, dtype=np.uint64, count=len(rows))
 
     def add(self, row: int) -> None:
         """Add a trajectory."""
@@ -168,7 +177,8 @@ def choose_by_coverage(
     once more. Fewer than ``size`` come where no more fit into the quotas.
     """
     total = len(order)
-    waiting = np.flatnonzero(~np.isin(order, accepted))
+    # Of trajectories that add alike only the first is weighed: there may be many, and one covers what all have.
+    waiting, following = _chains(coverage, order, np.flatnonzero(~np.isin(order, accepted)))
     for row in accepted:
         coverage.add(row)
         take(quotas, row)
@@ -176,13 +186,13 @@ def choose_by_coverage(
     left, covers = size - len(accepted), bool(accepted)
     while left and len(waiting):
         # One number for a gain and a place, the best one lowest: tuples would take four times the memory.
-        heap = (waiting - coverage.gains()[order[waiting]] * total).tolist()
+        heap = (waiting - coverage.gains(order[waiting]) * total).tolist()
         heapq.heapify(heap)
         while left and heap:
             place = heap[0] % total
             row = int(order[place])
             if full(quotas, row) is not None:
-                heapq.heappop(heap)
+                _advance(heap, place, following)
                 continue
             gain = coverage.gain(row)
             if place - gain * total > heap[0]:
@@ -190,7 +200,7 @@ def choose_by_coverage(
                 continue
             if not gain and covers:
                 break
-            heapq.heappop(heap)
+            _advance(heap, place, following)
             covers = covers or gain > 0
             left -= 1
             coverage.add(row)
@@ -199,6 +209,26 @@ def choose_by_coverage(
         waiting = np.array([key % total for key in heap], dtype=np.int64)
         coverage.reset()
         covers = False
+
+
+def _chains(coverage: Coverage, order: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
+    """The first of ``places`` of each kind of trajectory, and after each place the next of its kind, or -1."""
+    kinds = coverage.kinds(order[places])
+    by_kind = np.argsort(kinds, kind="stable")
+    follows = np.zeros(len(places), dtype=bool)
+    follows[1:] = kinds[by_kind][1:] == kinds[by_kind][:-1]
+    following = np.full(len(order), -1, dtype=np.int64)
+    following[places[by_kind[:-1][follows[1:]]]] = places[by_kind[follows]]
+    return np.sort(places[by_kind[~follows]]), following
+
+
+def _advance(heap: list[int], place: int, following: Numbers) -> None:
+    """Take the first entry, at ``place``, from the heap; the next of its kind comes with the same gain."""
+    follower = int(following[place])
+    if follower < 0:
+        heapq.heappop(heap)
+    else:
+        heapq.heapreplace(heap, heap[0] - place + follower)
 
 
 def choose_by_clusters(

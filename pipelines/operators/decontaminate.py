@@ -122,6 +122,8 @@ class Decontaminate(FilterParameters):
                 raise UserError(
                     f"`{asked}` chooses trajectories, and `of` holds tasks; leave it out", ErrorCode.KEY_NOT_FOR_THIS
                 )
+            if "selections" in reads:
+                expect(reads, "selections", TaskSelection.__name__)
         for _ in self.entries_of_files(local_only=True):
             pass
         return (TaskSelection if record == Task.__name__ else Selection).__name__

@@ -117,17 +117,34 @@ class QuotaValues:
         self._key = str(RECORD_KINDS[record.__name__].key)
         self._owner = None if quota.role is None else SIDE_ROLES[quota.role]
         tables = [] if quota.role is None else tables_of(inputs, quota.role)
-        self._paths = [path for table in tables for path in table.shards()]
+        self._places = [(table.folder, path) for table in tables for path in table.shards()]
         self._known: dict[str, tuple[str, ...]] = {}
 
     def load(self) -> None:
-        """Read the field of the other tables, if it is one of theirs."""
+        """Read the field of the other tables, if it is one of theirs.
+
+        Raises ``UserError`` where two records of one id differ in it.
+        """
         self.without, self._known, self._others = set(), {}, set()
-        for path in self._paths:
-            assert self._owner is not None
-            key = str(RECORD_KINDS[self._owner.__name__].key)
-            for owner_id, values in zip(_column(path, self._owner, key), self._values(path, self._owner), strict=True):
-                self._known[owner_id] = values
+        for _, path in self._places:
+            for owner_id, values in self._owners(path):
+                if self._known.setdefault(owner_id, values) != values:
+                    raise self._conflict(owner_id)
+
+    def _owners(self, path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The ids in a shard of another table, each with its values."""
+        assert self._owner is not None
+        key = str(RECORD_KINDS[self._owner.__name__].key)
+        return zip(_column(path, self._owner, key), self._values(path, self._owner), strict=True)
+
+    def _conflict(self, owner_id: str) -> UserError:
+        held = [folder for folder, path in self._places if any(found == owner_id for found, _ in self._owners(path))]
+        folders = " and ".join(map(str, dict.fromkeys(held)))
+        return UserError(
+            f"{self._parameter}: records of {owner_id} in {folders} differ in {self.by}; expected one, or equal ones\n"
+            "name tables that do not overlap, or only the one that is meant",
+            ErrorCode.RECORDS_CONFLICT,
+        )
 
     def values_in(self, path: Path) -> list[tuple[str, ...]]:
         """The values of each row in a shard, in order."""
@@ -157,15 +174,16 @@ class QuotaValues:
     def _values(self, path: Path, record: type[Record]) -> Iterator[tuple[str, ...]]:
         head, *rest = self._field.split(".")
         for value in _column(path, record, head):
-            found = value
+            found, opened = value, False
             for part in rest:
-                # Open fields are JSON text in their column.
-                found = msgspec.json.decode(found) if isinstance(found, str) else found
+                # Open fields are JSON text in their column; a text within one has no fields.
+                if isinstance(found, str) and not opened:
+                    found, opened = msgspec.json.decode(found), True
                 if isinstance(found, dict) and part not in found:
                     self._others |= {self.by.removesuffix(part) + name for name in found}
                 found = found.get(part) if isinstance(found, dict) else None
             found = found if isinstance(found, list) else [found]
-            yield tuple(_as_text(each) for each in found if each is not None)
+            yield tuple(dict.fromkeys(_as_text(each) for each in found if each is not None))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": {}, "_others": set(), "without": set()}

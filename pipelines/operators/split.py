@@ -10,13 +10,13 @@ Memory of a worker is that of the groups, and of the index of the instructions i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.benchmark_entries import COLUMNS, entry_of, sample_of
-from agentmill.pipelines.canonical_form import form_of, names_in
+from agentmill.pipelines.canonical_form import form_of, names_in, text_key
 from agentmill.pipelines.contamination import BenchmarkIndex, Test
 from agentmill.pipelines.duplicates import Groups
 from agentmill.pipelines.engine import stop
@@ -144,6 +144,7 @@ class Grouping:
         self._tasks = Lookup(tables_of(inputs, "tasks"), Task)
         self._environments = Lookup(tables_of(inputs, "environments"), EnvironmentSpec, columns=["family"])
         self._originals: dict[str, str] = {}
+        self._forms: dict[str, str] = {}
 
     def load(self) -> None:
         """Load tasks and environments."""
@@ -151,6 +152,25 @@ class Grouping:
         self._environments.load()
         if self._by == "task":
             self._originals = related(self._tasks.all())
+
+    def join_forms(self, trajectories: Iterable[Trajectory]) -> None:
+        """Make one group of all forms that attempts at one task, or at one instruction, have.
+
+        The names that a form leaves out are those that an attempt used, so attempts may differ in it.
+        """
+        pairs: set[tuple[str, str]] = set()
+        for trajectory in trajectories:
+            form = None if self._skills(trajectory) else self._form(trajectory)
+            if form is not None:
+                # "form" is the first of these words in order, so it names the group.
+                pairs.add((f"form {form}", f"text {text_key(sample_of(trajectory).asked[:1])}"))
+                pairs |= {(f"form {form}", f"task {task_id}") for task_id in (trajectory.task_id,) if task_id}
+        members = connected(pairs)
+        self._forms = {
+            name.removeprefix("form "): first.removeprefix("form ")
+            for name, first in members.items()
+            if name.startswith("form ")
+        }
 
     def environment_of(self, trajectory: Trajectory) -> str | None:
         """The id of its environment, from its task if it has none itself."""
@@ -169,15 +189,20 @@ class Grouping:
 
     def _template(self, trajectory: Trajectory) -> str | None:
         """The skills that the generator gave the task, or else the instruction without its names."""
+        form = self._skills(trajectory) or self._form(trajectory)
+        return form if form is None else self._forms.get(form, form)
+
+    def _skills(self, trajectory: Trajectory) -> str:
         task = self._tasks.get(trajectory.task_id)
-        if task is not None and task.skills:
-            return ", ".join(sorted(task.skills))
+        return ", ".join(sorted(task.skills)) if task is not None and task.skills else ""
+
+    def _form(self, trajectory: Trajectory) -> str | None:
         sample = sample_of(trajectory)
         form = [word for text in sample.asked[:1] for word in form_of(text, names_in(sample.acts), keep_numbers=False)]
         return digest("template", form) if form else None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_originals": {}}
+        return {**self.__dict__, "_originals": {}, "_forms": {}}
 
 
 def related(tasks: Iterable[Task]) -> dict[str, str]:
@@ -193,14 +218,19 @@ def related(tasks: Iterable[Task]) -> dict[str, str]:
         parents = lineage.parents if lineage is not None else []
         written = lineage is not None and lineage.operator == PROPOSE
         made_from[task.task_id] = parents[:1] if written else parents
-    # The order of the tables must not matter.
-    ids = sorted({*made_from, *(parent for parents in made_from.values() for parent in parents)})
-    numbers = {task_id: number for number, task_id in enumerate(ids)}
-    groups = Groups(len(ids))
-    for task_id, parents in made_from.items():
-        for parent in parents:
-            groups.join(numbers[task_id], numbers[parent])
-    return {task_id: ids[root] for task_id, root in zip(ids, groups.roots().tolist(), strict=True)}
+    alone = ((task_id, task_id) for task_id in made_from)
+    return connected([*alone, *((task_id, parent) for task_id, parents in made_from.items() for parent in parents)])
+
+
+def connected(pairs: Collection[tuple[str, str]]) -> dict[str, str]:
+    """The first name, in the order of texts, of all that pairs connect with a name; by each name."""
+    # The order of the pairs must not matter.
+    names = sorted({name for pair in pairs for name in pair})
+    numbers = {name: number for number, name in enumerate(names)}
+    groups = Groups(len(names))
+    for first, second in pairs:
+        groups.join(numbers[first], numbers[second])
+    return {name: names[root] for name, root in zip(names, groups.roots().tolist(), strict=True)}
 
 
 class Splitting(SelectionOperation):
@@ -222,6 +252,8 @@ class Splitting(SelectionOperation):
         """Assign the groups. Raises ``UserError`` for tables that cannot be read, and where a split is empty."""
         self._choice.load()
         self._grouping.load()
+        if self._parameters.by == "template":
+            self._grouping.join_forms(self._chosen())
         sizes = Counter(self._group(each)[0] for each in self._chosen(content=self._parameters.by == "template"))
         self._splits = assign_groups(sizes, self._parameters.shares, self._parameters.seed) if sizes else {}
         if self._parameters.leaks == "off":

@@ -80,14 +80,15 @@ def assign_groups(sizes: Mapping[str, int], shares: Mapping[str, float], seed: i
     total = sum(sizes.values())
     lacks = {name: share * total for name, share in shares.items()}
     found: dict[str, str] = {}
+    empty = set(shares)
     order = sorted(sizes, key=lambda group: (-sizes[group], derive_seed("split", seed, group), group))
     for place, group in enumerate(order):
-        empty = shares.keys() - set(found.values())
         # Where only so many groups are left as there are empty splits, each of these gets one.
         names = [name for name in shares if len(order) - place > len(empty) or name in empty]
         found[group] = max(names, key=lambda name: lacks[name])
         lacks[found[group]] -= sizes[group]
-    left = [name for name in shares if name not in found.values()]
+        empty.discard(found[group])
+    left = [name for name in shares if name in empty]
     if left:
         named = ", ".join(left)
         raise UserError(

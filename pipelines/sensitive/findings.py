@@ -67,6 +67,10 @@ VALUES: Mapping[str, str] = {
 """Of kinds that are found by what is around them: the value in a match, as a group. Of others it is the whole match."""
 
 
+LETTERS_OF_ESCAPE = r"(?:[nrt]|u[0-9A-Fa-f]{4})(?=[A-Za-z0-9._%+-]+@)"
+"""What may follow the backslash of an escape; the pattern of addresses takes it for a part of one."""
+
+
 class Finding(NamedTuple):
     """One sensitive value in a text. ``value`` is ``None`` where an encoding hides which part of the text it is.
 
@@ -121,7 +125,16 @@ def values_of(kind: str, match: str, source: str | None, text: str) -> list[str 
     if kind == "private_key":
         return list(KEY_BLOCK.findall(text))
     inner = re.search(VALUES.get(kind) or _pattern(kind), match, re.ASCII if kind != LOCAL_PATH else 0)
-    return [match if inner is None else next(group for group in inner.groups() if group is not None)]
+    value = match if inner is None else next(group for group in inner.groups() if group is not None)
+    return [_without_escape(value, text) if kind == EMAIL_ADDRESS else value]
+
+
+def _without_escape(address: str, text: str) -> str:
+    """``address`` without the letters of the escape, as of a line break in JSON, that is before it wherever it is."""
+    escape = re.match(LETTERS_OF_ESCAPE, address)
+    if escape is None or text.count(address) != text.count("\\" + address):
+        return address
+    return address[escape.end() :]
 
 
 def _pattern(kind: str) -> str:

@@ -175,7 +175,8 @@ async def _checked(
             calls = [action for action in turn.actions if isinstance(action, ApiAction)]
             if not calls:
                 break
-            session = session or await stack.enter_async_context(pool(purpose="judge").async_session())
+            if session is None:
+                session = await stack.enter_async_context(pool(purpose="judge").async_session())
             for place, call in enumerate(calls):
                 call_id = f"call{number:03d}{place:02d}"
                 seen = await asyncio.to_thread(_output, session, call)

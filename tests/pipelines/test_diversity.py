@@ -86,7 +86,7 @@ def test_the_greedy_choice_is_best_where_sets_do_not_overlap() -> None:
     assert greedy(made, 3) == [0, 2, 5]
     shares, coverage = new_shares(made, [0, 2])
     assert shares == {0: 4 / 8, 2: 3 / 8}
-    assert coverage.gains().tolist() == [0, 0, 0, 0, 0, 1]
+    assert coverage.gains(np.arange(6)).tolist() == [0, 0, 0, 0, 0, 1]
 
 
 def test_the_greedy_choice_has_the_share_of_the_best_that_it_must() -> None:
@@ -158,6 +158,31 @@ def test_the_order_of_trajectories_decides_nothing() -> None:
         by_cluster = choose_by_clusters(labels, np.rint(cosines * 1e6).astype(np.int64), order, [], [], 8)
         found.add((tuple(names[row] for row in rows), tuple(names[row] for row in by_cluster)))
     assert len(found) == 1
+
+
+def test_of_trajectories_that_add_alike_one_is_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
+    weighed = 0
+    gain = Coverage.gain
+
+    def counted(self: Coverage, row: int) -> int:
+        nonlocal weighed
+        weighed += 1
+        return gain(self, row)
+
+    monkeypatch.setattr(Coverage, "gain", counted)
+    made = features(*["a b"] * 200, *["c"] * 100)
+    assert greedy(made, 60) == [place for pair in zip(range(30), range(200, 230), strict=True) for place in pair]
+    assert weighed < 300
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_trajectories_are_chosen_as_different_ones_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(seed)
+    made = features(*(" ".join(chance.sample("abcd", chance.randint(1, 2))) for _ in range(40)))
+    quality = [chance.randint(1, 2) for _ in range(40)]
+    found = greedy(made, 30, quality=quality, accepted=[3])
+    monkeypatch.setattr(Coverage, "kinds", lambda self, rows: np.arange(len(rows), dtype=np.uint64))
+    assert greedy(made, 30, quality=quality, accepted=[3]) == found
 
 
 @pytest.fixture(scope="module")

@@ -376,3 +376,11 @@ def test_a_changed_file_is_another_benchmark(tmp_path: Path) -> None:
     path.write_text(json.dumps({"instruction": "Another one."}))
     with user_error("made-differently"):
         job(tmp_path, "decontaminate", "clean", of="runs", benchmarks=[str(path)]).finished()
+
+
+def test_selections_of_trajectories_are_refused_for_tasks(tmp_path: Path) -> None:
+    write(tmp_path)
+    write_table(tmp_path / "tasks", [[task("t1")]], Task)
+    write_table(tmp_path / "chosen", [[Selection(trajectory_id="t1", name="chosen", kept=False)]], Selection)
+    with user_error("wrong-record-type", "TaskSelection"):
+        found(tmp_path, of="tasks", selections="chosen")

@@ -312,3 +312,24 @@ def test_an_open_field_of_a_trajectory(tmp_path: Path) -> None:
     write_table(tmp_path / "runs", [runs], Trajectory)
     run(tmp_path, "mix", "mixed", **{"from": "runs", "quotas": [{"by": "extra.topic.name", "at_most": 2}]})
     assert sum(each.kept for each in rows_of(tmp_path / "mixed")) == 4
+
+
+def test_tables_that_differ_in_the_field_of_a_quota(tmp_path: Path) -> None:
+    rows = [row("a", task_id="x"), row("b", task_id="y")]
+    write_table(tmp_path / "agent", [rows], SftRow)
+    for name, split in (("one", "train"), ("two", "test"), ("three", "train")):
+        write_table(tmp_path / name, [[task("x", split=split), task("y", split="train")]], Task)
+    quotas = [{"by": "task.split", "at_most": 1}]
+    run(tmp_path, "mix", "equal", **{"from": "agent"}, tasks=["one", "three"], quotas=quotas)
+    assert len(ids(tmp_path, "equal")) == 1
+    with user_error("records-conflict", "records of x", "one and ", "two differ in task.split"):
+        run(tmp_path, "mix", "mixed", **{"from": "agent"}, tasks=["one", "two"], quotas=quotas)
+
+
+def test_a_value_counts_once_for_a_row_and_a_text_has_no_fields(tmp_path: Path) -> None:
+    topics = [{"sub": ["a", "a"]}, {"sub": ["a"]}, "plain", '{"sub": "a"}']
+    runs = [trajectory(f"t{n}", extra={"topic": topic}) for n, topic in enumerate(topics)]
+    write_table(tmp_path / "runs", [runs], Trajectory)
+    manifest = run(tmp_path, "mix", "mixed", **{"from": "runs", "quotas": [{"by": "extra.topic.sub", "at_most": 2}]})
+    assert sum(each.kept for each in rows_of(tmp_path / "mixed")) == 4
+    assert manifest.metrics["without.extra.topic.sub"] == 2

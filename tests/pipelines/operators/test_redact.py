@@ -93,6 +93,15 @@ def test_arguments_stay_json(tmp_path: Path) -> None:
     assert json.loads(row.tools)[0]["description"] == "ask [EMAIL_ADDRESS_1]"
 
 
+@pytest.mark.parametrize("before", ["\n", "\t", "\u00e9", "C:\\n"])
+def test_an_address_behind_an_escape(before: str, tmp_path: Path) -> None:
+    call = MessageCall(name="send", arguments=json.dumps({"to": f"x{before}anna@firm.org\n"}), id="call1")
+    message = Message(role="assistant", tool_calls=[call], content="anna@firm.org")
+    (row,) = redact(tmp_path, SftRow(row_id="a", messages=[message], **MADE))
+    assert json.loads(row.messages[0].tool_calls[0].arguments) == {"to": f"x{before}[EMAIL_ADDRESS_1]\n"}
+    assert row.messages[0].content == "[EMAIL_ADDRESS_1]"
+
+
 def test_what_cannot_be_redacted_is_dropped_without_its_text(tmp_path: Path) -> None:
     escaped = "".join(f"%{ord(each):02X}" for each in TOKEN)
     cut = json.dumps({"key": "-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEAMIIE", "x": 1})

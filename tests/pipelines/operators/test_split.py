@@ -96,6 +96,25 @@ def test_a_template_without_tasks_is_the_instruction_without_names(tmp_path: Pat
     assert {len({found[f"{verb}-{name}"] for name in names}) for verb in ("open", "shut")} == {1}
 
 
+def test_attempts_at_one_instruction_have_one_template(tmp_path: Path) -> None:
+    def attempt(number: int, kind: str, task_id: str | None) -> Trajectory:
+        names = {"done": ("ball", f"room {number}"), "other": ("ball", "moon"), "early": ()}[kind]
+        acts = [called("move", **dict(zip(("what", "where"), names, strict=True)))] if names else [called("look")]
+        content = [instruction(f"Move the ball to room {number}, {'please ' * number}now."), *acts]
+        return trajectory(f"{number}-{kind}", content=content, task_id=task_id)
+
+    for name, task_id in (("tasks", "t{}"), ("texts", None)):
+        rows = [
+            attempt(number, kind, task_id and task_id.format(number))
+            for number in range(8)
+            for kind in ("done", "other", "early")
+        ]
+        write(tmp_path / name, rows)
+        made(tmp_path / name, by="template", shares=HALVES)
+        found = labels(tmp_path / name)
+        assert {len({found[f"{number}-{kind}"] for kind in ("done", "other", "early")}) for number in range(8)} == {1}
+
+
 def test_a_variant_goes_with_its_task(tmp_path: Path) -> None:
     write(tmp_path, [row for number in range(20) for row in lone(number, attempts=1)])
     tasks = [
