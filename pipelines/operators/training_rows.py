@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, ClassVar, cast
 
 import msgspec
@@ -247,12 +246,8 @@ class Pairing(RowOperation[Trajectory, Record]):
                 self._lost[trajectory.trajectory_id] = error
 
 
-TREES_HELD = 8
-"""Trees whose rows are kept for the next of their runs."""
-
-
 class Families(Rows):
-    """Training rows of search trees. A tree is put together where one of its trajectories is worked on.
+    """Training rows of search trees. A tree is put together once for each chunk that has trajectories of it.
 
     Every worker reads through the tables once and keeps who descends from whom.
     """
@@ -295,15 +290,32 @@ class Telling(RowOperation[Trajectory, Record]):
         self._trees = defaultdict(list)
         for trajectory_id, origin in self._roots.items():
             self._trees[origin].append(trajectory_id)
-        # Made here and not in ``__init__``: a cache does not pickle.
-        self._made = lru_cache(maxsize=TREES_HELD)(self._make)
+
+    def begin_chunk(self, records: Sequence[Trajectory]) -> None:
+        """Put the trees of the chunk together. Only what becomes of its own trajectories is kept."""
+        trees = defaultdict(list)
+        for record in records:
+            trees[self._roots[record.trajectory_id]].append(record.trajectory_id)
+        self._made: dict[str, list[SftRow] | Exception] = {}
+        for origin, own in trees.items():
+            stop.check()
+            try:
+                made = self._make(origin)
+            except (UserError, MemoryError):
+                raise
+            except Exception as error:  # noqa: BLE001 - kept until the turn of the trajectory, where it is attributed
+                self._made |= dict.fromkeys(own, error)
+            else:
+                self._made |= {trajectory_id: made[trajectory_id] for trajectory_id in own}
 
     def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The rows of a trajectory."""
         (input_id,) = unit
-        found = self._made(self._roots[record.trajectory_id])[record.trajectory_id]
+        found = self._made[record.trajectory_id]
         if isinstance(found, Unused):
             return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, found))]
+        if isinstance(found, Exception):
+            raise found
         return [Result(input_id=input_id, outputs=found, measures=self._choice.measures(record.trajectory_id))]
 
     def measures(self, output: Record) -> Mapping[str, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agentmill.pipelines.operators.training_rows import root
+from agentmill.pipelines.operators.training_rows import Telling, root
 from agentmill.schemas.records.trajectory import MessageAction, Trajectory
 from agentmill.schemas.records.verdict import Selection, Verdict
 from agentmill.schemas.tables import Counts
@@ -79,3 +79,17 @@ def test_runs_that_are_not_chosen_are_no_part_of_the_tree(folder: Path) -> None:
 def test_roots() -> None:
     parents = {"a": None, "b": "a", "c": "b", "x": "gone", "p": "q", "q": "p"}
     assert [root(name, parents) for name in ("a", "b", "c", "x", "p", "q")] == ["a", "a", "a", "gone", "p", "p"]
+
+
+def test_a_tree_whose_trajectories_lie_apart_is_put_together_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = range(12)
+    roots = [run(f"r{tree}", "a", "d") for tree in trees]
+    branches = [branch(f"r{tree}", f"s{place}{tree}", "a", "b", good=True) for place in "ab" for tree in trees]
+    write_table(tmp_path / "tree", [[*roots, *branches]], Trajectory)
+    made, make = [], Telling._make
+    monkeypatch.setattr(Telling, "_make", lambda self, origin: made.append(origin) or make(self, origin))
+    manifest = run_step(tmp_path, "spliced", "revisions", **{"from": "tree"})
+    assert manifest.counts.written >= len(roots)
+    assert sorted(made) == sorted(row.trajectory_id for row in roots)
