@@ -143,7 +143,7 @@ class MessageFields(Config):
 
 
 def is_flag(value: JsonValue) -> bool:
-    """Whether ``value`` says, as a boolean or a number, if a message is trained on."""
+    """Whether ``value`` states, as a boolean or a number, if a message is trained on."""
     return isinstance(value, int | float)
 
 

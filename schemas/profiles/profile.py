@@ -149,7 +149,7 @@ class Profile(Config):
 
 
 class ProfileReader:
-    """Reads records as a profile says."""
+    """Reads records as a profile describes."""
 
     def __init__(self, profile: Profile, reader: Reader) -> None:
         self._profile = profile
@@ -177,7 +177,7 @@ class ProfileReader:
         if not any(run.content for run in runs):
             raise FormatError("empty", "the record holds no message, call or observation")
         if self._placing:
-            # The outcome of a record says nothing of its branches, sub-agents and rejected answers.
+            # The outcome of a record is not that of its branches, sub-agents and rejected answers.
             runs = [self._placed(run, rows, main=run is read.trajectory) for run in runs]
         measures = {**measured(document, read.trajectory.extra, read.losses), **removed}
         measures |= measured_places(self._places, rows)

@@ -21,8 +21,8 @@ from agentmill.schemas.records.trajectory import AnyItem, Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern, Regex
+from agentmill.synthesis.verifiers.grounding import NUMBER
 from agentmill.synthesis.verifiers.rules import answer_at, last_answer
-from agentmill.synthesis.verifiers.shown_values import NUMBER
 from agentmill.synthesis.verifiers.verifier import ROUNDING, Need, Verifier, listed_at
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")

@@ -1,14 +1,16 @@
-"""Whether a thought fits the action that it was written for: checks by code, which need no model.
+"""Whether what an agent writes rests on what it was shown: checks by code, which need no model.
 
-A thought is ``empty`` or ``over_length``, in ``other_language`` than the conversation, names the action of another step
-and not its own (``other_action``), or has something of a later step that nothing before has shown (``not_known_yet``).
+``ShownValues`` has the numbers and texts that an agent has read. ``fault_of`` is what is wrong with a thought: it is
+``empty`` or ``over_length``, in ``other_language`` than the conversation, names the action of another step and not its
+own (``other_action``), or has something of a later step that nothing before has shown (``not_known_yet``).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+
+from pydantic import JsonValue
 
 from agentmill.schemas.chat import to_messages
 from agentmill.schemas.records.trajectory import (
@@ -28,6 +30,44 @@ LEAST = 4
 WORD = re.compile(r"\w+")
 NAME = re.compile(r"\w[\W_]+\w|\d")
 """A name of two words, or with a digit; single words such as ``open`` are in a thought by chance."""
+
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w])")
+_INSIDE_BEFORE = re.compile(r"[\w.]")
+_INSIDE_AFTER = re.compile(r"\w|\.\d")
+
+
+class ShownValues:
+    """The values in the texts that were added."""
+
+    def __init__(self, text: str) -> None:
+        self._text = ""
+        self._numbers: set[float] = set()
+        self.add(text)
+
+    def add(self, text: str) -> None:
+        """A text that was shown next."""
+        self._text += f"\n{text}".casefold()
+        self._numbers.update(numbers_in(text))
+
+    def has(self, value: str | float) -> bool:
+        """Whether a text was shown, in any case and not within a longer word or number; a number in any notation."""
+        if not isinstance(value, str) and float(str(value)) in self._numbers:
+            return True
+        return _has_whole(self._text, str(value).casefold())
+
+
+def numbers_in(text: str) -> list[float]:
+    """The numbers in a text, also with commas between thousands."""
+    return [float(found.replace(",", "")) for found in NUMBER.findall(text)]
+
+
+def leaves(value: JsonValue) -> Iterator[str | float]:
+    """The texts and numbers in a value of JSON."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from leaves(each)
+    elif not isinstance(value, bool | None):
+        yield value
 
 
 def fault_of(thought: str, trajectory: Trajectory, turn: int, longest: int) -> str | None:
@@ -85,18 +125,7 @@ def _texts(content: Sequence[AnyItem], turn: int) -> Iterator[str]:
         if item.turn == turn and isinstance(item, MessageAction | CodeAction):
             yield item.content
         elif item.turn == turn and isinstance(item, ApiAction):
-            yield from _values(item.kwargs)
-
-
-def _values(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for each in value.values():
-            yield from _values(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _values(each)
-    elif isinstance(value, str | int | float) and not isinstance(value, bool):
-        yield str(value)
+            yield from map(str, leaves(item.kwargs))
 
 
 def _words(text: str) -> str:
@@ -106,3 +135,14 @@ def _words(text: str) -> str:
 
 def _has_any(words: str, texts: set[str]) -> bool:
     return any(text in words for text in texts if text.strip())
+
+
+def _has_whole(text: str, value: str) -> bool:
+    # An expression for each value, over all text, would take seconds for a long trajectory.
+    start = text.find(value)
+    while start >= 0:
+        before = start > 0 and _INSIDE_BEFORE.match(text, start - 1)
+        if not before and not _INSIDE_AFTER.match(text, start + len(value)):
+            return True
+        start = text.find(value, start + 1)
+    return False

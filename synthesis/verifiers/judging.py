@@ -99,7 +99,7 @@ async def ask(judge: Judge, question: Question, wanted: type[A], seed: int) -> A
     content: list[AnyItem] = [TextObservation(content=question.text, source="user")]
     usage, fault = Usage(), None
     try:
-        # An expert that stands in for a judge draws its answer, and has no code to run.
+        # An expert in the place of a judge draws its answer, and has no code to run.
         if question.checks and judge.policy.name != EXPERT:
             content, usage = await _checked(judge, question, content, seed)
         asked = content

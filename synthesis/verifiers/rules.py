@@ -42,7 +42,7 @@ from agentmill.schemas.views.roles import perceived, perspectives
 from agentmill.synthesis.environments.environment import misfit
 from agentmill.synthesis.step_values import steps_of
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern, Regex
-from agentmill.synthesis.verifiers.shown_values import ShownValues, leaves, numbers_in
+from agentmill.synthesis.verifiers.grounding import ShownValues, leaves, numbers_in
 from agentmill.synthesis.verifiers.verifier import PartId
 
 FORMS = ("never", "before", "after", "at_least", "at_most", "within", "answer", "grounded", "legal", "repeats", "idle")

@@ -82,11 +82,11 @@ def test_what_cannot_be_branched_from_is_dropped_with_its_reason(world: Path) ->
 
 
 def test_no_branch_starts_from_a_state_that_a_model_made_up(world: Path) -> None:
-    told = json.dumps(
+    imagined = json.dumps(
         {"turns": [{"action": "right", "observation": "One more."}] * 3, "ending": {"status": "unfinished"}}
     )
-    run(world, "imagine", "told", actor(told, policy="sayer"), policy="p", **ON)
-    manifest = run(world, "branch", "b", actor("1.0"), policy="p", of=["lost", "told"], turns="last", **ON)
+    run(world, "imagine", "imagined", actor(imagined, policy="sayer"), policy="p", **ON)
+    manifest = run(world, "branch", "b", actor("1.0"), policy="p", of=["lost", "imagined"], turns="last", **ON)
     assert (manifest.counts, manifest.reasons) == (Counts(read=8, used=4, dropped=4, written=4), {"imagined": 4})
 
 
@@ -231,8 +231,10 @@ def test_runs_with_tools_are_not_branched_from_by_commands(world: Path) -> None:
     caller = actor("1.0")
     run(world, "sample", "called", caller, policy="p", scaffold="tools", max_turns=1, **ON)
     write_table(world / "both", [[*rows_of(world / "called"), *rows_of(world / "lost")]], Trajectory)
-    told = run(world, "branch", "told", caller, policy="p", of="both", turns="last", constrain="admissible", **ON)
-    assert (told.counts, told.reasons) == (Counts(read=8, used=4, dropped=4, written=4), {"not_text": 4})
+    constrained = run(
+        world, "branch", "constrained", caller, policy="p", of="both", turns="last", constrain="admissible", **ON
+    )
+    assert (constrained.counts, constrained.reasons) == (Counts(read=8, used=4, dropped=4, written=4), {"not_text": 4})
 
 
 def test_an_expert_with_thoughts_branches_from_what_has_room_for_them(world: Path) -> None:
@@ -241,9 +243,11 @@ def test_an_expert_with_thoughts_branches_from_what_has_room_for_them(world: Pat
     thinker = {"actor": model("expert", thoughts="plan")}
     for step in (stage("branch", policy="p", of="x", **ON), stage("inject", policy="p", of="x", then="actor", **ON)):
         step.check_models({"actor": thinker["actor"].config})
-    told = run(world, "branch", "told", thinker, policy="p", of="both", turns="last", **ON)
-    assert (told.counts.written, told.reasons) == (4, {"commands_alone": 4})
-    thoughts = [item.description for row in rows_of(world / "told") for item in row.content if isinstance(item, Action)]
+    planned = run(world, "branch", "planned", thinker, policy="p", of="both", turns="last", **ON)
+    assert (planned.counts.written, planned.reasons) == (4, {"commands_alone": 4})
+    thoughts = [
+        item.description for row in rows_of(world / "planned") for item in row.content if isinstance(item, Action)
+    ]
     assert all(thought.startswith("Plan: right") for thought in thoughts)
 
 

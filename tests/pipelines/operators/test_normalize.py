@@ -195,8 +195,8 @@ def test_a_file_that_cannot_be_read_ends_the_stage_and_the_next_run_goes_on(
 
 
 def test_the_profile_says_task_outcome_split_and_licence(tmp_path: Path) -> None:
-    told = [{"instance": "a", "passed": value, "score": 0.5} for value in (True, False, None, 1)]
-    data = write(tmp_path / "d.jsonl", *(record(number, **each) for number, each in enumerate(told)))
+    records = [{"instance": "a", "passed": value, "score": 0.5} for value in (True, False, None, 1)]
+    data = write(tmp_path / "d.jsonl", *(record(number, **each) for number, each in enumerate(records)))
     outcome = {"field": "passed", "reward": "score"}
     normalize(tmp_path, "t", data, task_id="instance", outcome=outcome, split="dev", licence="MIT")
     runs = runs_of(tmp_path / "t")
@@ -207,10 +207,10 @@ def test_the_profile_says_task_outcome_split_and_licence(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("told", "reward"), [(0.5, 0.5), (1, 1.0), (True, 1.0), ("0.5", 0.5), ("nan", 0.25), ("", 0.25), (10**400, 0.25)]
+    ("given", "reward"), [(0.5, 0.5), (1, 1.0), (True, 1.0), ("0.5", 0.5), ("nan", 0.25), ("", 0.25), (10**400, 0.25)]
 )
-def test_a_reward_that_is_no_number_of_ours_leaves_the_one_that_the_format_told(told: object, reward: float) -> None:
-    read = OutcomeField(field="passed", reward="score").read([{"score": told}], Outcome(reward=0.25))
+def test_a_reward_that_is_no_number_of_ours_leaves_the_one_of_the_format(given: object, reward: float) -> None:
+    read = OutcomeField(field="passed", reward="score").read([{"score": given}], Outcome(reward=0.25))
     assert read == Outcome(reward=reward)
 
 
@@ -334,8 +334,8 @@ def test_a_key_of_groups_that_no_row_has_is_refused(tmp_path: Path) -> None:
     given = {"data": [write(tmp_path / "d.jsonl", *rows)], "dataset": "d", "format": "steps"}
     with pytest.raises(UserError) as error:
         run(tmp_path, "normalize", "t", **given, group={"by": ["run.idd"], "order": "stepp.nr"})
-    told = "group.by 'run.idd' is in none of 3 records. Did you mean 'run.id'?; group.order 'stepp.nr' is in none of"
-    assert str(error.value).startswith(told)
+    message = "group.by 'run.idd' is in none of 3 records. Did you mean 'run.id'?; group.order 'stepp.nr' is in none of"
+    assert str(error.value).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -354,8 +354,8 @@ def test_rows_of_a_group_are_ordered_by_numbers_and_times_also_in_texts(tmp_path
     manifest = run(tmp_path, "normalize", "t", data=data, **given)
     (read,) = runs_of(tmp_path / "t")
     assert [getattr(item, "content", None) for item in read.content] == ["turn 0", "turn 1", "turn 2"]
-    told = "warning: group.order 'at' is missing in rows of 1 runs: these rows come last"
-    assert (told in stage("normalize", data=data, **given).notes(manifest)) == (None in orders)
+    warning = "warning: group.order 'at' is missing in rows of 1 runs: these rows come last"
+    assert (warning in stage("normalize", data=data, **given).notes(manifest)) == (None in orders)
 
 
 @pytest.mark.parametrize("order", ["step_10", True, [1], "nan"])
@@ -364,8 +364,8 @@ def test_an_order_that_is_no_number_and_no_time_is_refused(tmp_path: Path, order
     group = {"by": ["run"], "order": "at"}
     with pytest.raises(UserError) as error:
         run(tmp_path, "normalize", "t", data=[data], dataset="d", format="steps", group=group)
-    told, advice = str(error.value).splitlines()
-    assert told.startswith(f"group.order 'at' is {order!r} in {data}, row 1; expected a number or a time")
+    message, advice = str(error.value).splitlines()
+    assert message.startswith(f"group.order 'at' is {order!r} in {data}, row 1; expected a number or a time")
     assert "leave `order` out" in advice
 
 
@@ -442,8 +442,8 @@ def test_a_field_that_some_records_lack_and_values_that_mean_nothing_are_reporte
     read = normalize(tmp_path, "read", data, outcome={"field": "solved", "success": ["yes"]})
     assert not any(name.startswith(("missing.", "near.")) for name in read.metrics)
     assert read.metrics["unread.outcome.field 'solved'"] == 1
-    told = {"outcome": {"field": "solved", "success": ["yes"]}}
-    assert stage("normalize", data=[data], dataset="d", format="adp", **told).notes(read)[2:] == [
+    settings = {"outcome": {"field": "solved", "success": ["yes"]}}
+    assert stage("normalize", data=[data], dataset="d", format="adp", **settings).notes(read)[2:] == [
         "outcome.field 'solved' says neither success nor failure in 1 of 2 records"
     ]
 

@@ -233,12 +233,12 @@ async def test_tokens_of_the_history_stay_and_are_extended() -> None:
     actor = ScriptedPolicy(PolicySettings(policy="scripted"), sampled)
     parent = await only(Sample(), exploration(actor=actor))
     found = await explore(Branch(turns="last", depth=1), exploration(earlier=(parent,), actor=actor))
-    told = [item.tokens for item in found[0].content if isinstance(item, MessageAction)]
-    assert [token.segment_start for token in told if isinstance(token, TurnTokens)] == [
+    tokens = [item.tokens for item in found[0].content if isinstance(item, MessageAction)]
+    assert [token.segment_start for token in tokens if isinstance(token, TurnTokens)] == [
         True,
-        *[False] * (len(told) - 1),
+        *[False] * (len(tokens) - 1),
     ]
-    assert told == [item.tokens for item in parent.content if isinstance(item, MessageAction)]
+    assert tokens == [item.tokens for item in parent.content if isinstance(item, MessageAction)]
 
 
 async def test_ids_depend_on_what_a_branch_is() -> None:
