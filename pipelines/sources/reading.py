@@ -127,18 +127,19 @@ def _csv_rows(path: str) -> Iterator[RawRow]:
         try:
             rows = csv.reader(lines, strict=True)
             header = next(rows, [])
+            distinct = len(set(header)) == len(header)
             for number, cells in enumerate(filter(None, rows)):
                 data = msgspec.json.encode(dict(zip(header, cells, strict=False)))
-                yield RawRow(data, number, number + 1, _csv_fault(header, cells))
+                yield RawRow(data, number, number + 1, _csv_fault(header, cells, distinct))
         except (csv.Error, UnicodeDecodeError) as error:
             raise UserError(f"{path} cannot be read as CSV in UTF-8: {error}", ErrorCode.DAMAGED_FILE) from error
 
 
-def _csv_fault(header: list[str], cells: list[str]) -> str:
+def _csv_fault(header: list[str], cells: list[str], distinct: bool) -> str:
     """What of a CSV row cannot be read; empty columns without a name, as spreadsheets leave, do no harm."""
     if len(cells) != len(header):
         return f"{len(cells)} cells under a header of {len(header)}"
-    if len(set(header)) == len(header):
+    if distinct:
         return ""
     named = Counter(name for name, cell in zip(header, cells, strict=True) if name or cell)
     return "; ".join(f"column {name!r} cannot be read (it is there twice)" for name, n in named.items() if n > 1)
