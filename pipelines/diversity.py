@@ -19,13 +19,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_128_intdigest
 
 from agentmill.pipelines.duplicates import BATCH_TOKENS, shingles
 from agentmill.pipelines.quota_counts import QuotaCount, full, take
 
 Hashes = npt.NDArray[np.uint32]
-Hashes64 = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -125,7 +124,7 @@ class Coverage:
 
     def __init__(self, features: Features, quality: Numbers | None = None) -> None:
         self._features = features
-        self._quality = np.ones(len(features.numbers), dtype=np.int64) if quality is None else quality
+        self.quality = np.ones(len(features.numbers), dtype=np.int64) if quality is None else quality
         self.reset()
 
     def reset(self) -> None:
@@ -135,28 +134,29 @@ class Coverage:
     def gain(self, row: int) -> int:
         """What a trajectory would add."""
         own = self._features.numbers[row]
-        return int(self._features.weights[own] @ np.maximum(self._quality[row] - self._levels[own], 0))
+        return int(self._features.weights[own] @ np.maximum(self.quality[row] - self._levels[own], 0))
 
-    def gains(self, rows: Numbers) -> Numbers:
-        """What each of ``rows`` (rows,) would add, (rows,)."""
+    def gains(self, rows: Numbers | None = None) -> Numbers:
+        """What each of ``rows``, by default all trajectories, would add, (rows,)."""
+        rows = np.arange(len(self.quality)) if rows is None else rows
         found = np.empty(len(rows), dtype=np.int64)
         for start in range(0, len(rows), ROWS_AT_ONCE):
-            block = slice(start, start + ROWS_AT_ONCE)
-            own = self._features.numbers[rows[block]]
-            missing = np.maximum(self._quality[rows[block], None] - self._levels[own], 0)
-            found[block] = (self._features.weights[own] * missing).sum(axis=1)
+            block = rows[start : start + ROWS_AT_ONCE]
+            own = self._features.numbers[block]
+            missing = np.maximum(self.quality[block, None] - self._levels[own], 0)
+            found[start : start + ROWS_AT_ONCE] = (self._features.weights[own] * missing).sum(axis=1)
         return found
 
-    def kinds(self, rows: Numbers) -> Hashes64:
-        """A hash of the features and the quality of each of ``rows`` (rows,): those with equal ones add alike."""
-        own = ((self._features.numbers[row], self._quality[row]) for row in rows)
-        hashes = (xxh3_64_intdigest(numbers.tobytes() + quality.tobytes()) for numbers, quality in own)
-        return np.fromiter(hashes, dtype=np.uint64, count=len(rows))
+    def sets(self, rows: Numbers) -> Numbers:
+        """A number from 0 for the set of features of each of ``rows``, (rows,)."""
+        known: dict[int, int] = {}
+        hashes = (xxh3_128_intdigest(self._features.numbers[row].tobytes()) for row in rows.tolist())
+        return np.array([known.setdefault(each, len(known)) for each in hashes], dtype=np.int64)
 
     def add(self, row: int) -> None:
         """Add a trajectory."""
         own = self._features.numbers[row]
-        self._levels[own] = np.maximum(self._levels[own], self._quality[row])
+        self._levels[own] = np.maximum(self._levels[own], self.quality[row])
 
 
 def new_shares(features: Features, rows: Iterable[int]) -> tuple[dict[int, float], Coverage]:
@@ -168,6 +168,38 @@ def new_shares(features: Features, rows: Iterable[int]) -> tuple[dict[int, float
     return found, coverage
 
 
+class WaitingPlaces:
+    """The places of an order that are not taken, in a queue for each set of features, the best quality first.
+
+    Only the first of a queue can add the most: of two trajectories with equal features the better one adds more, or
+    neither adds anything. ``sets`` and ``quality`` are those of the ``places``, (places,) each.
+    """
+
+    def __init__(self, sets: Numbers, quality: Numbers, places: Numbers) -> None:
+        by_set = np.lexsort((places, -quality, sets))
+        self._places = places[by_set]
+        self._heads = np.flatnonzero(np.diff(sets[by_set], prepend=-1))
+        self._ends = np.append(self._heads[1:], len(places))
+        self._queues = np.zeros(int(places.max(initial=-1)) + 1, dtype=np.int64)
+        self._queues[places] = sets
+
+    def firsts(self) -> Numbers:
+        """The first place of each queue that is not empty."""
+        firsts: Numbers = self._places[self._heads[self._heads < self._ends]]
+        return firsts
+
+    def take(self, place: int) -> int | None:
+        """Take the first ``place`` of a queue away. Returns the next one, or ``None``."""
+        queue = self._queues[place]
+        self._heads[queue] += 1
+        return int(self._places[self._heads[queue]]) if self._heads[queue] < self._ends[queue] else None
+
+    def rest(self) -> list[int]:
+        """All places that are left, in order."""
+        ends = zip(self._heads.tolist(), self._ends.tolist(), strict=True)
+        return sorted(place for head, end in ends for place in self._places[head:end].tolist())
+
+
 def choose_by_coverage(
     coverage: Coverage, order: Numbers, quotas: Sequence[QuotaCount], accepted: Sequence[int], size: int
 ) -> Iterator[int]:
@@ -176,59 +208,63 @@ def choose_by_coverage(
     Of equal ones the first in ``order`` (trajectories,) is chosen. Where nothing more is to be covered, all is covered
     once more. Fewer than ``size`` come where no more fit into the quotas.
     """
-    total = len(order)
-    # Of trajectories that add alike only the first is weighed: there may be many, and one covers what all have.
-    waiting, following = _chains(coverage, order, np.flatnonzero(~np.isin(order, accepted)))
+    total, left = len(order), size - len(accepted)
+    places = np.flatnonzero(~np.isin(order, accepted))
+    waiting = WaitingPlaces(coverage.sets(order[places]), coverage.quality[order[places]], places)
     for row in accepted:
         coverage.add(row)
         take(quotas, row)
         yield row
-    left, covers = size - len(accepted), bool(accepted)
-    while left and len(waiting):
+    covers = bool(accepted)
+    while left and len(firsts := waiting.firsts()):
         # One number for a gain and a place, the best one lowest: tuples would take four times the memory.
-        heap = (waiting - coverage.gains(order[waiting]) * total).tolist()
+        heap = (firsts - coverage.gains(order[firsts]) * total).tolist()
         heapq.heapify(heap)
         while left and heap:
             place = heap[0] % total
             row = int(order[place])
             if full(quotas, row) is not None:
-                _advance(heap, place, following)
+                _advance(heap, waiting, total)
                 continue
             gain = coverage.gain(row)
             if place - gain * total > heap[0]:
                 heapq.heapreplace(heap, place - gain * total)
                 continue
-            if not gain and covers:
+            if not gain:
                 break
-            _advance(heap, place, following)
-            covers = covers or gain > 0
+            _advance(heap, waiting, total)
+            covers = True
             left -= 1
             coverage.add(row)
             take(quotas, row)
             yield row
-        waiting = np.array([key % total for key in heap], dtype=np.int64)
+        if not covers:
+            # Nothing adds anything any more.
+            yield from _within(quotas, order[waiting.rest()], left)
+            return
         coverage.reset()
         covers = False
 
 
-def _chains(coverage: Coverage, order: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
-    """The first of ``places`` of each kind of trajectory, and after each place the next of its kind, or -1."""
-    kinds = coverage.kinds(order[places])
-    by_kind = np.argsort(kinds, kind="stable")
-    follows = np.zeros(len(places), dtype=bool)
-    follows[1:] = kinds[by_kind][1:] == kinds[by_kind][:-1]
-    following = np.full(len(order), -1, dtype=np.int64)
-    following[places[by_kind[:-1][follows[1:]]]] = places[by_kind[follows]]
-    return np.sort(places[by_kind[~follows]]), following
-
-
-def _advance(heap: list[int], place: int, following: Numbers) -> None:
-    """Take the first entry, at ``place``, from the heap; the next of its kind comes with the same gain."""
-    follower = int(following[place])
-    if follower < 0:
+def _advance(heap: list[int], waiting: WaitingPlaces, total: int) -> None:
+    """Replace the top by the next place of its queue, which adds no more."""
+    place = heap[0] % total
+    following = waiting.take(place)
+    if following is None:
         heapq.heappop(heap)
     else:
-        heapq.heapreplace(heap, heap[0] - place + follower)
+        heapq.heapreplace(heap, heap[0] - place + following)
+
+
+def _within(quotas: Sequence[QuotaCount], rows: Numbers, left: int) -> Iterator[int]:
+    """At most ``left`` of ``rows``, in order, within the quotas."""
+    for row in rows.tolist():
+        if not left:
+            return
+        if full(quotas, row) is None:
+            left -= 1
+            take(quotas, row)
+            yield row
 
 
 def choose_by_clusters(
@@ -250,13 +286,7 @@ def choose_by_clusters(
         take(quotas, row)
         yield row
     left = size - len(accepted)
-    for row in others[first[others] == 1].tolist():
-        if not left:
-            return
-        if full(quotas, row) is None:
-            left -= 1
-            take(quotas, row)
-            yield row
+    yield from _within(quotas, others[first[others] == 1], left)
 
 
 def cluster(features: Features, order: Numbers, clusters: int, seed: int) -> tuple[Numbers, Floats]:

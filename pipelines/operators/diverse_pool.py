@@ -157,7 +157,7 @@ class Pool:
         shares, coverage = new_shares(features, chosen)
         random = heapq.nsmallest(len(chosen), range(len(self)), key=lambda row: self._random_key(row, seed))
         random_shares, _ = new_shares(features, random)
-        found = coverage.gains(np.arange(len(self))) / max(1, features.total)
+        found = coverage.gains() / max(1, features.total)
         found[list(shares)] = list(shares.values())
         reasons: dict[str, int] = {}
         codes = array("i")

@@ -23,7 +23,8 @@ from agentmill.schemas.conditions import AnnotationNeed, annotation_needs
 from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.model_hub import pinned_model
+from agentmill.schemas.ids import file_sha256
+from agentmill.schemas.model_hub import hub_model, pinned_model
 from agentmill.schemas.records.manifest import MANIFEST_NAME, Manifest
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.tables import Table
@@ -39,6 +40,9 @@ def _listed(value: Any) -> Any:
 
 TableNames = Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
 """Names of tables of one role; one alone need not be a list."""
+
+TOKENIZER_FILE = "tokenizer.json"
+"""In the folder of a model or a tokenizer."""
 
 Inputs = Mapping[str, Sequence[Table]]
 """The tables of a step by role, opened."""
@@ -221,7 +225,14 @@ class Operator(Config):
         models = {role: context.models[role].identity(given) for role, given in sampling.items()}
         for role in models.keys() & set(self.scorer_roles):
             del models[role]["sampling"]  # it samples nothing
-        return {**parameters, **({"models": models} if models else {})}
+        return {**parameters, **self._tokenizer_digests(), **({"models": models} if models else {})}
+
+    def _tokenizer_digests(self) -> JsonObject:
+        """Tokenizers in local folders by the content of their file; those on the Hub are named by their commit."""
+        named = {field: getattr(self, field) for field in self.tokenizers}
+        local = {field: text for field, text in named.items() if text is not None and hub_model(text) is None}
+        files = {field: Path(text) / TOKENIZER_FILE for field, text in local.items()}
+        return {field: file_sha256(file) for field, file in files.items() if file.is_file()}
 
     def sampling(self, role: str) -> JsonObject:
         """Sampling parameters that go before those of the model in this role."""

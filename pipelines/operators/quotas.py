@@ -15,7 +15,7 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.operators.operator import Inputs, expect, tables_of
-from agentmill.schemas.arrow.layout import field_type, layout
+from agentmill.schemas.arrow.layout import Leaf, Node, Structure, field_type, layout
 from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
@@ -121,30 +121,13 @@ class QuotaValues:
         self._known: dict[str, tuple[str, ...]] = {}
 
     def load(self) -> None:
-        """Read the field of the other tables, if it is one of theirs.
-
-        Raises ``UserError`` where two records of one id differ in it.
-        """
+        """Read the field of the other tables, if it is one of theirs. Raises ``UserError`` where two of their records
+        have one id and different values."""
         self.without, self._known, self._others = set(), {}, set()
         for _, path in self._places:
-            for owner_id, values in self._owners(path):
+            for owner_id, values in self._owned(path):
                 if self._known.setdefault(owner_id, values) != values:
                     raise self._conflict(owner_id)
-
-    def _owners(self, path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """The ids in a shard of another table, each with its values."""
-        assert self._owner is not None
-        key = str(RECORD_KINDS[self._owner.__name__].key)
-        return zip(_column(path, self._owner, key), self._values(path, self._owner), strict=True)
-
-    def _conflict(self, owner_id: str) -> UserError:
-        held = [folder for folder, path in self._places if any(found == owner_id for found, _ in self._owners(path))]
-        folders = " and ".join(map(str, dict.fromkeys(held)))
-        return UserError(
-            f"{self._parameter}: records of {owner_id} in {folders} differ in {self.by}; expected one, or equal ones\n"
-            "name tables that do not overlap, or only the one that is meant",
-            ErrorCode.RECORDS_CONFLICT,
-        )
 
     def values_in(self, path: Path) -> list[tuple[str, ...]]:
         """The values of each row in a shard, in order."""
@@ -165,6 +148,23 @@ class QuotaValues:
                 ErrorCode.FIELD_MISSING,
             )
 
+    def _owned(self, path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The ids and values in a shard of the other tables."""
+        assert self._owner is not None
+        ids = _column(path, self._owner, str(RECORD_KINDS[self._owner.__name__].key))
+        return zip(ids, self._values(path, self._owner), strict=True)
+
+    def _conflict(self, owner_id: str) -> UserError:
+        """The tables are searched again, since the places of all records would take more memory than their values."""
+        held = (str(folder) for folder, path in self._places if any(each == owner_id for each, _ in self._owned(path)))
+        folders = list(dict.fromkeys(held))
+        holders = f"{' and '.join(folders)} {'hold' if len(folders) > 1 else 'holds'}"
+        return UserError(
+            f"{self._parameter}: {holders} different values of {self.by} for {owner_id}; expected one, or equal ones\n"
+            "name tables that do not overlap, or only the one that is meant",
+            ErrorCode.RECORDS_CONFLICT,
+        )
+
     def _link(self) -> str:
         """The column of rows with the id of the record that has the field."""
         if self._owner is Trajectory and self._record is PreferenceRow:
@@ -173,16 +173,17 @@ class QuotaValues:
 
     def _values(self, path: Path, record: type[Record]) -> Iterator[tuple[str, ...]]:
         head, *rest = self._field.split(".")
-        for value in _column(path, record, head):
-            found, opened = value, False
+        for found in _column(path, record, head):
+            node: Node | None = layout(record).fields[head]
             for part in rest:
-                # Open fields are JSON text in their column; a text within one has no fields.
-                if isinstance(found, str) and not opened:
-                    found, opened = msgspec.json.decode(found), True
+                # An open field is JSON text in its column; a text within it has no fields.
+                found = msgspec.json.decode(found) if isinstance(node, Leaf) and isinstance(found, str) else found
+                node = node.fields[part] if isinstance(node, Structure) else None
                 if isinstance(found, dict) and part not in found:
                     self._others |= {self.by.removesuffix(part) + name for name in found}
                 found = found.get(part) if isinstance(found, dict) else None
             found = found if isinstance(found, list) else [found]
+            # A row counts once for each of its values.
             yield tuple(dict.fromkeys(_as_text(each) for each in found if each is not None))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Redact(Operator):
         """What was replaced, and how many rows are tokenised anew for it."""
         values = {name.removeprefix(VALUES): n for name, n in manifest.metrics.items() if name.startswith(VALUES)}
         if not values:
-            # Of rows that were dropped the reason says what was found in them.
+            # In a dropped row something was found, or nothing was looked for.
             return [] if manifest.counts.dropped else ["nothing to redact was found"]
         counts = ", ".join(f"{n:,.0f} {kind}" for kind, n in sorted(values.items()))
         tokens = manifest.metrics.get("without_tokens", 0)

@@ -10,18 +10,18 @@ Memory of a worker is that of the groups, and of the index of the instructions i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.benchmark_entries import COLUMNS, entry_of, sample_of
-from agentmill.pipelines.canonical_form import form_of, names_in, text_key
+from agentmill.pipelines.canonical_form import form_of, names_in
 from agentmill.pipelines.contamination import BenchmarkIndex, Test
 from agentmill.pipelines.duplicates import Groups
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
-from agentmill.pipelines.leak_features import Entry
+from agentmill.pipelines.leak_features import Entry, Sample
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, Name, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter
@@ -39,6 +39,10 @@ from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.generators.task_author import OPERATOR as PROPOSE
 
 By = Literal["task", "environment", "family", "template"]
+K = TypeVar("K", str, tuple[str, str])
+Node = tuple[str, str]
+"""What templates are found by: ``form``, ``instruction`` or ``task``, which sort in this order, and which one."""
+
 LABELS = "labels"
 LABELLER = "split"
 ROWS = "split."
@@ -144,7 +148,7 @@ class Grouping:
         self._tasks = Lookup(tables_of(inputs, "tasks"), Task)
         self._environments = Lookup(tables_of(inputs, "environments"), EnvironmentSpec, columns=["family"])
         self._originals: dict[str, str] = {}
-        self._forms: dict[str, str] = {}
+        self._templates: dict[Node, Node] = {}
 
     def load(self) -> None:
         """Load tasks and environments."""
@@ -153,24 +157,22 @@ class Grouping:
         if self._by == "task":
             self._originals = related(self._tasks.all())
 
-    def join_forms(self, trajectories: Iterable[Trajectory]) -> None:
-        """Make one group of all forms that attempts at one task, or at one instruction, have.
+    def observe(self, trajectories: Iterable[Trajectory]) -> None:
+        """Find the templates of instructions without skills, from all trajectories that are split.
 
-        The names that a form leaves out are those that an attempt used, so attempts may differ in it.
+        Names are masked by what an attempt acts on, so attempts at one instruction may give it several forms; these
+        are one template.
         """
-        pairs: set[tuple[str, str]] = set()
-        for trajectory in trajectories:
-            form = None if self._skills(trajectory) else self._form(trajectory)
-            if form is not None:
-                # "form" is the first of these words in order, so it names the group.
-                pairs.add((f"form {form}", f"text {text_key(sample_of(trajectory).asked[:1])}"))
-                pairs |= {(f"form {form}", f"task {task_id}") for task_id in (trajectory.task_id,) if task_id}
-        members = connected(pairs)
-        self._forms = {
-            name.removeprefix("form "): first.removeprefix("form ")
-            for name, first in members.items()
-            if name.startswith("form ")
-        }
+        links: set[tuple[Node, Node]] = set()
+        for each in trajectories:
+            sample = sample_of(each)
+            if self._skills(each) or not (nodes := _nodes(sample)):
+                continue
+            names, asked = names_in(sample.acts), sample.asked[:1]
+            if form := [word for text in asked for word in form_of(text, names, keep_numbers=False)]:
+                nodes.append(("form", digest("template", form)))
+            links.update((nodes[0], node) for node in nodes)
+        self._templates = joined(links)
 
     def environment_of(self, trajectory: Trajectory) -> str | None:
         """The id of its environment, from its task if it has none itself."""
@@ -188,21 +190,24 @@ class Grouping:
         return environment if self._by == "environment" else None if spec is None else spec.family
 
     def _template(self, trajectory: Trajectory) -> str | None:
-        """The skills that the generator gave the task, or else the instruction without its names."""
-        form = self._skills(trajectory) or self._form(trajectory)
-        return form if form is None else self._forms.get(form, form)
+        """The skills that the generator gave the task, or else the instruction without its names; if it has none, the
+        task."""
+        if skills := self._skills(trajectory):
+            return ", ".join(sorted(skills))
+        return next((self._templates[node][1] for node in _nodes(sample_of(trajectory))), None)
 
-    def _skills(self, trajectory: Trajectory) -> str:
+    def _skills(self, trajectory: Trajectory) -> Sequence[str]:
         task = self._tasks.get(trajectory.task_id)
-        return ", ".join(sorted(task.skills)) if task is not None and task.skills else ""
-
-    def _form(self, trajectory: Trajectory) -> str | None:
-        sample = sample_of(trajectory)
-        form = [word for text in sample.asked[:1] for word in form_of(text, names_in(sample.acts), keep_numbers=False)]
-        return digest("template", form) if form else None
+        return task.skills if task is not None else ()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_originals": {}, "_forms": {}}
+        return {**self.__dict__, "_originals": {}, "_templates": {}}
+
+
+def _nodes(sample: Sample) -> list[Node]:
+    """What attempts have in common that belong to one template: the instruction, word for word, and the task."""
+    asked = [("instruction", digest(text.split())) for text in sample.asked[:1] if text.strip()]
+    return asked + ([("task", sample.task_id)] if sample.task_id is not None else [])
 
 
 def related(tasks: Iterable[Task]) -> dict[str, str]:
@@ -218,19 +223,19 @@ def related(tasks: Iterable[Task]) -> dict[str, str]:
         parents = lineage.parents if lineage is not None else []
         written = lineage is not None and lineage.operator == PROPOSE
         made_from[task.task_id] = parents[:1] if written else parents
-    alone = ((task_id, task_id) for task_id in made_from)
-    return connected([*alone, *((task_id, parent) for task_id, parents in made_from.items() for parent in parents)])
+    return joined((task_id, each) for task_id, parents in made_from.items() for each in (task_id, *parents))
 
 
-def connected(pairs: Collection[tuple[str, str]]) -> dict[str, str]:
-    """The first name, in the order of texts, of all that pairs connect with a name; by each name."""
-    # The order of the pairs must not matter.
-    names = sorted({name for pair in pairs for name in pair})
-    numbers = {name: number for number, name in enumerate(names)}
-    groups = Groups(len(names))
-    for first, second in pairs:
+def joined(links: Iterable[tuple[K, K]]) -> dict[K, K]:
+    """The group of everything that is linked, named by its first member in order."""
+    known = set(links)
+    # The order of the tables must not matter.
+    members = sorted({member for link in known for member in link})
+    numbers = {member: number for number, member in enumerate(members)}
+    groups = Groups(len(members))
+    for first, second in known:
         groups.join(numbers[first], numbers[second])
-    return {name: names[root] for name, root in zip(names, groups.roots().tolist(), strict=True)}
+    return {member: members[root] for member, root in zip(members, groups.roots().tolist(), strict=True)}
 
 
 class Splitting(SelectionOperation):
@@ -252,9 +257,10 @@ class Splitting(SelectionOperation):
         """Assign the groups. Raises ``UserError`` for tables that cannot be read, and where a split is empty."""
         self._choice.load()
         self._grouping.load()
-        if self._parameters.by == "template":
-            self._grouping.join_forms(self._chosen())
-        sizes = Counter(self._group(each)[0] for each in self._chosen(content=self._parameters.by == "template"))
+        by_content = self._parameters.by == "template"
+        if by_content:
+            self._grouping.observe(self._chosen())
+        sizes = Counter(self._group(each)[0] for each in self._chosen(content=by_content))
         self._splits = assign_groups(sizes, self._parameters.shares, self._parameters.seed) if sizes else {}
         if self._parameters.leaks == "off":
             return

@@ -80,17 +80,16 @@ def assign_groups(sizes: Mapping[str, int], shares: Mapping[str, float], seed: i
     total = sum(sizes.values())
     lacks = {name: share * total for name, share in shares.items()}
     found: dict[str, str] = {}
-    empty = set(shares)
     order = sorted(sizes, key=lambda group: (-sizes[group], derive_seed("split", seed, group), group))
+    empty = set(shares)
     for place, group in enumerate(order):
         # Where only so many groups are left as there are empty splits, each of these gets one.
         names = [name for name in shares if len(order) - place > len(empty) or name in empty]
         found[group] = max(names, key=lambda name: lacks[name])
         lacks[found[group]] -= sizes[group]
         empty.discard(found[group])
-    left = [name for name in shares if name in empty]
-    if left:
-        named = ", ".join(left)
+    if empty:
+        named = ", ".join(name for name in shares if name in empty)
         raise UserError(
             f"{len(sizes)} groups of {total:,} trajectories cannot fill {len(shares)} splits: {named} would be empty\n"
             "name fewer splits in `shares`, split by something finer, or give more trajectories",

@@ -280,6 +280,7 @@ class Telling(RowOperation[Trajectory, Record]):
         self._choice = choice
         self._contents = contents
         self._lineage = lineage
+        self._made: dict[str, Sequence[Record] | Exception] = {}
 
     def open(self) -> None:
         """Find out who descends from whom. Raises ``UserError`` for tables that cannot be read."""
@@ -292,21 +293,20 @@ class Telling(RowOperation[Trajectory, Record]):
             self._trees[origin].append(trajectory_id)
 
     def begin_chunk(self, records: Sequence[Trajectory]) -> None:
-        """Put the trees of the chunk together. Only what becomes of its own trajectories is kept."""
-        trees = defaultdict(list)
+        """Make the rows of the chunk tree by tree, since its trajectories, sorted by id, mix the trees."""
+        self._made = {}
+        chunk = defaultdict(list)
         for record in records:
-            trees[self._roots[record.trajectory_id]].append(record.trajectory_id)
-        self._made: dict[str, list[SftRow] | Exception] = {}
-        for origin, own in trees.items():
+            chunk[self._roots[record.trajectory_id]].append(record.trajectory_id)
+        for origin, members in chunk.items():
             stop.check()
             try:
-                made = self._make(origin)
+                tree = self._make(origin)
+                self._made.update({trajectory_id: tree[trajectory_id] for trajectory_id in members})
             except (UserError, MemoryError):
                 raise
-            except Exception as error:  # noqa: BLE001 - kept until the turn of the trajectory, where it is attributed
-                self._made |= dict.fromkeys(own, error)
-            else:
-                self._made |= {trajectory_id: made[trajectory_id] for trajectory_id in own}
+            except Exception as error:  # noqa: BLE001 - kept until the turn of each trajectory, where it is attributed
+                self._made.update(dict.fromkeys(members, error))
 
     def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The rows of a trajectory."""
@@ -316,7 +316,7 @@ class Telling(RowOperation[Trajectory, Record]):
             return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, found))]
         if isinstance(found, Exception):
             raise found
-        return [Result(input_id=input_id, outputs=found, measures=self._choice.measures(record.trajectory_id))]
+        return [Result(input_id=input_id, outputs=list(found), measures=self._choice.measures(record.trajectory_id))]
 
     def measures(self, output: Record) -> Mapping[str, float]:
         """Rows of splits other than ``train``."""

@@ -16,9 +16,10 @@ import polars as pl
 
 from agentmill.pipelines.sensitive.encoded import PROVIDER, SPLIT_LINES
 from agentmill.pipelines.sensitive.patterns import (
+    ADDRESS,
     EDGE,
-    EMAIL,
     EMAIL_ADDRESS,
+    ESCAPE,
     GAP,
     KEY_NAME,
     LOCAL_PATH,
@@ -60,15 +61,11 @@ VALUES: Mapping[str, str] = {
     "bearer_token": r"(?:\s|%20|\+)([A-Za-z0-9._~+/-]{20,})$",
     "named_key": rf"{KEY_NAME}{GAP}{{1,6}}([A-Za-z0-9+/_-]{{16,}})$",
     "url_password": r"://([^/]*:[^/]+)@",
-    EMAIL_ADDRESS: rf"({EMAIL})$",
+    EMAIL_ADDRESS: rf"^(?:{ESCAPE})?({ADDRESS})$",
     PHONE_NUMBER: r"(\+[1-9].*)$",
     LOCAL_PATH: r"((?:file://)?(?:\\*/|~\\*/)[\w.@+-]+(?:\\*/[\w.@+-]+)+|[A-Za-z]:\\+Users.*)$",
 }
 """Of kinds that are found by what is around them: the value in a match, as a group. Of others it is the whole match."""
-
-
-LETTERS_OF_ESCAPE = r"(?:[nrt]|u[0-9A-Fa-f]{4})(?=[A-Za-z0-9._%+-]+@)"
-"""What may follow the backslash of an escape; the pattern of addresses takes it for a part of one."""
 
 
 class Finding(NamedTuple):
@@ -125,16 +122,7 @@ def values_of(kind: str, match: str, source: str | None, text: str) -> list[str 
     if kind == "private_key":
         return list(KEY_BLOCK.findall(text))
     inner = re.search(VALUES.get(kind) or _pattern(kind), match, re.ASCII if kind != LOCAL_PATH else 0)
-    value = match if inner is None else next(group for group in inner.groups() if group is not None)
-    return [_without_escape(value, text) if kind == EMAIL_ADDRESS else value]
-
-
-def _without_escape(address: str, text: str) -> str:
-    """``address`` without the letters of the escape, as of a line break in JSON, that is before it wherever it is."""
-    escape = re.match(LETTERS_OF_ESCAPE, address)
-    if escape is None or text.count(address) != text.count("\\" + address):
-        return address
-    return address[escape.end() :]
+    return [match if inner is None else next(group for group in inner.groups() if group is not None)]
 
 
 def _pattern(kind: str) -> str:

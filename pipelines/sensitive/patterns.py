@@ -111,10 +111,15 @@ value, and what documentation calls a password or a host (RFC 2606)."""
 UNSPECIFIC = {"basic_auth", "bearer_token", "named_key", "service_key", "url_password"}
 """Kinds without a provider's form: lines put together by guess make too many of them out of ordinary words."""
 
-EMAIL = r"[A-Za-z0-9._%+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}\b"
-NOBODY = r"(?i)@(?:.*\.)?(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost|local)$|^[nrt]?git@|no-?reply"
-"""Addresses that belong to nobody: domains of RFC 2606, users of Git hosts, senders that take no answer. An
-escape may lend its letter."""
+ADDRESS = r"[A-Za-z0-9._%+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}\b"
+EMAIL = rf"(?:{ESCAPE})?{ADDRESS}|(?:{ESCAPE})@"
+"""With the escape before an address, whose letter is no part of it; an escape before ``@`` is no name (``NOBODY``)."""
+NOBODY = (
+    r"(?i)@(?:.*\.)?(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost|local)$"
+    rf"|^(?:{ESCAPE})?(?:git)?@|no-?reply"
+)
+"""Addresses that belong to nobody: domains of RFC 2606, users of Git hosts, senders that take no answer, and what only
+an escape makes one, as before a decorator in code."""
 PHONE = rf"(?:^|[^A-Za-z0-9_+]|{ESCAPE})\+[1-9]\d{{0,2}}[ .-]\(?\d{{1,4}}\)?(?:[ .-]?\d{{2,4}}){{2,4}}\b"
 
 PATH = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +20,7 @@ from agentmill.pipelines.diversity import (
     cluster,
     new_shares,
 )
-from agentmill.pipelines.quota_counts import QuotaCount
+from agentmill.pipelines.quota_counts import QuotaCount, full, take
 
 BOUND = 1 - 1 / math.e
 
@@ -140,6 +141,61 @@ def test_quality_decides_between_equal_ones_and_may_outweigh_features() -> None:
     assert greedy(made, 3, quality=[1, 2, 2, 2], accepted=[0]) == [0, 3, 1]
 
 
+def one_by_one(
+    coverage: Coverage, order: Sequence[int], quotas: Sequence[QuotaCount], accepted: Sequence[int], size: int
+) -> list[int]:
+    """The choice as it is defined, with every gain looked at for every choice."""
+    chosen = list(accepted)
+    for row in accepted:
+        coverage.add(row)
+        take(quotas, row)
+    covers = bool(accepted)
+    while len(chosen) < size:
+        allowed = [row for row in order if row not in chosen and full(quotas, row) is None]
+        if not allowed:
+            break
+        best = max(allowed, key=coverage.gain)
+        if not coverage.gain(best) and covers:
+            coverage.reset()
+            covers = False
+            continue
+        covers = covers or coverage.gain(best) > 0
+        coverage.add(best)
+        take(quotas, best)
+        chosen.append(best)
+    return chosen
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_every_choice_adds_most(seed: int) -> None:
+    chance = random.Random(seed)
+    count, letters = chance.randrange(1, 25), "abcdef"[: chance.randrange(1, 7)]
+    made = features(*(" ".join(chance.sample(letters, chance.randrange(len(letters) + 1))) for _ in range(count)))
+    quality = np.array([chance.randrange(4) for _ in range(count)]) if seed % 3 else None
+    order, size = chance.sample(range(count), count), chance.randrange(1, count + 1)
+    accepted = chance.sample(order, chance.randrange(min(3, size) + 1))
+    quotas = [QuotaCount("room", chance.choice([None, 1, 3])), QuotaCount("tag", 4)][: seed % 4]
+    for quota in quotas:
+        for _ in range(count):
+            quota.add(chance.sample("xyz", chance.randrange(3)))
+    found = []
+    for choose in (choose_by_coverage, one_by_one):
+        for quota in quotas:
+            quota.start(size, accepted)
+        found.append([*choose(Coverage(made, quality), np.array(order), quotas, accepted, size)])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("levels", [1, 1000])
+def test_many_trajectories_with_the_same_features_take_linear_time(levels: int) -> None:
+    made = features(*["a b"] * 5_000)
+    quality = np.arange(5_000) % levels + 1
+    started = time.process_time()
+    assert len(greedy(made, 5_000, quality=quality)) == 5_000
+    # Where each looks at all others, it is two minutes.
+    assert time.process_time() - started < 5
+
+
 def test_accepted_ones_come_first() -> None:
     made = features("a b", "a", "c", "a b c")
     assert greedy(made, 3, accepted=[1]) == [1, 3, 0]
@@ -181,7 +237,7 @@ def test_equal_trajectories_are_chosen_as_different_ones_are(seed: int, monkeypa
     made = features(*(" ".join(chance.sample("abcd", chance.randint(1, 2))) for _ in range(40)))
     quality = [chance.randint(1, 2) for _ in range(40)]
     found = greedy(made, 30, quality=quality, accepted=[3])
-    monkeypatch.setattr(Coverage, "kinds", lambda self, rows: np.arange(len(rows), dtype=np.uint64))
+    monkeypatch.setattr(Coverage, "sets", lambda self, rows: np.arange(len(rows)))
     assert greedy(made, 30, quality=quality, accepted=[3]) == found
 
 

@@ -263,6 +263,14 @@ def test_selections_of_tasks(tmp_path: Path) -> None:
     }
 
 
+def test_selections_of_trajectories_choose_no_tasks(tmp_path: Path) -> None:
+    write_table(tmp_path / "tasks", [[task("t1", instruction=ASKED)]], Task)
+    write_table(tmp_path / "chosen", [[Selection(trajectory_id="r1", name="f", kept=False)]], Selection)
+    write(tmp_path)
+    with user_error("wrong-record-type", "selections", "Selection", "TaskSelection"):
+        run(tmp_path, "decontaminate", "clean", of="tasks", against="bench", selections="chosen")
+
+
 def test_selections_decide_first_and_change_nothing_else(tmp_path: Path) -> None:
     rows = [solved(f"t{number}", f"Do number {number}.", GOLD) for number in range(6)]
     write(tmp_path, *rows)

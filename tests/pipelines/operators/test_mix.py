@@ -131,6 +131,37 @@ def test_quotas_by_fields_of_other_tables(tmp_path: Path) -> None:
     assert dropped(tmp_path, "sources") == {"quota: trajectory.source.dataset=d": 6}
 
 
+def test_a_value_that_a_list_holds_twice_counts_once(tmp_path: Path) -> None:
+    write_table(tmp_path / "tasks", [[task("x", skills=["move", "move"])]], Task)
+    write_table(tmp_path / "agent", [[row(f"a{n}", task_id="x") for n in range(4)]], SftRow)
+    run(tmp_path, "mix", "few", **{"from": "agent"}, tasks="tasks", quotas=[{"by": "task.skills", "at_most": 2}])
+    assert len(ids(tmp_path, "few")) == 2
+
+
+def test_a_text_within_an_open_field_has_no_fields(tmp_path: Path) -> None:
+    topics = ["sports", {"sub": "chess"}, '{"sub": "chess"}', {"sub": "chess"}]
+    rows = [row(f"a{n}", trajectory_id=f"t{n}") for n in range(len(topics))]
+    write_table(tmp_path / "agent", [rows], SftRow)
+    runs = [trajectory(f"t{n}", extra={"topic": topic}) for n, topic in enumerate(topics)]
+    write_table(tmp_path / "runs", [runs], Trajectory)
+    quotas = [{"by": "trajectory.extra.topic.sub", "at_most": 1}]
+    manifest = run(tmp_path, "mix", "few", **{"from": "agent"}, trajectories="runs", quotas=quotas)
+    assert manifest.metrics["without.trajectory.extra.topic.sub"] == 2
+    assert {"a0", "a2"} < set(ids(tmp_path, "few"))
+    assert len(ids(tmp_path, "few")) == 3
+
+
+def test_tables_that_disagree_on_the_value_of_a_quota(tmp_path: Path) -> None:
+    write_table(tmp_path / "agent", [[row(f"a{n}", task_id="x") for n in range(2)]], SftRow)
+    for name, skills in (("one", ["look"]), ("same", ["look"]), ("other", ["move"])):
+        write_table(tmp_path / name, [[task("x", skills=skills)]], Task)
+    given = {"from": "agent", "quotas": [{"by": "task.skills", "at_most": 1}]}
+    run(tmp_path, "mix", "few", **given, tasks=["one", "same"])
+    assert len(ids(tmp_path, "few")) == 1
+    with user_error("records-conflict", "task.skills", tmp_path / "one", tmp_path / "other"):
+        run(tmp_path, "mix", "none", **given, tasks=["one", "other"])
+
+
 def test_sizes_in_tokens(tmp_path: Path) -> None:
     texts = {"agent": "box " * 50, "chat": "box"}
     for name, text in texts.items():
@@ -322,7 +353,7 @@ def test_tables_that_differ_in_the_field_of_a_quota(tmp_path: Path) -> None:
     quotas = [{"by": "task.split", "at_most": 1}]
     run(tmp_path, "mix", "equal", **{"from": "agent"}, tasks=["one", "three"], quotas=quotas)
     assert len(ids(tmp_path, "equal")) == 1
-    with user_error("records-conflict", "records of x", "one and ", "two differ in task.split"):
+    with user_error("records-conflict", "hold different values of task.split", tmp_path / "one", tmp_path / "two"):
         run(tmp_path, "mix", "mixed", **{"from": "agent"}, tasks=["one", "two"], quotas=quotas)
 
 

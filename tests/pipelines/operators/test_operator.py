@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from agentmill.pipelines.operators.operator import Operator, StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.operators.verify import SIDE_TABLES
+from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import RECORDS
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 from agentmill.synthesis.strategies import STRATEGIES
@@ -175,3 +177,19 @@ def test_its_operation_travels(name: str) -> None:
     assert operation.writes.__name__ == step.writes(KNOWN[name][1])
     assert tuple(operation.sides) == tuple(step.sides)
     assert not isinstance(operation, AsyncOperation) or sent.window == operation.window > 0
+
+
+@pytest.mark.parametrize("operator", ["check_tokens", "mix", "quality"])
+def test_a_tokenizer_counts_by_its_content(operator: str, tmp_path: Path) -> None:
+    def config(tokenizer: Path | str) -> JsonObject:
+        given = {**KNOWN[operator][0], "tokenizer": str(tokenizer)}
+        return stage(operator, **given).provenance_config(StepContext())
+
+    folders = [tmp_path / name for name in ("one", "moved", "other")]
+    for folder, text in zip(folders, ("{}", "{}", '{"version": "1.0"}'), strict=True):
+        folder.mkdir()
+        (folder / "tokenizer.json").write_text(text)
+    one, moved, other = map(config, folders)
+    assert one == moved
+    assert {key for key in one if one[key] != other[key]} == {"tokenizer"}
+    assert config("org/model@main")["tokenizer"] == "org/model@main"

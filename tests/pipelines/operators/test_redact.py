@@ -82,13 +82,18 @@ def test_only_what_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_arguments_stay_json(tmp_path: Path) -> None:
-    arguments = json.dumps({"api_key": "7f3a9c" * 4, "to": "a@firm.org\n", "n": 1})
+    arguments = json.dumps({"api_key": "7f3a9c" * 4, "to": "a@firm.org\n", "cc": "\na@firm.org", "n": 1})
     call = MessageCall(name="send", arguments=arguments, id="call1")
     message = Message(role="assistant", tool_calls=[call], reasoning_content="a@firm.org")
     tools = json.dumps([{"name": "send", "description": "ask a@firm.org"}])
     (row,) = redact(tmp_path, SftRow(row_id="a", messages=[message], tools=tools, **MADE), name="one")
     (made,) = row.messages[0].tool_calls
-    assert json.loads(made.arguments) == {"api_key": "[NAMED_KEY_1]", "to": "[EMAIL_ADDRESS_1]\n", "n": 1}
+    assert json.loads(made.arguments) == {
+        "api_key": "[NAMED_KEY_1]",
+        "to": "[EMAIL_ADDRESS_1]\n",
+        "cc": "\n[EMAIL_ADDRESS_1]",
+        "n": 1,
+    }
     assert row.messages[0].reasoning_content == "[EMAIL_ADDRESS_1]"
     assert json.loads(row.tools)[0]["description"] == "ask [EMAIL_ADDRESS_1]"
 
@@ -117,6 +122,7 @@ def test_what_cannot_be_redacted_is_dropped_without_its_text(tmp_path: Path) -> 
         ("a@firm.org", "still_sensitive", "email_address"),
     }
     assert all(set(each.input) == {"row_id"} for each in read_shard(path, Dropped))
+    assert stage("redact", **{"from": "rows"}).notes(Table.open(tmp_path / "clean").manifest) == []
 
 
 def test_rows_of_other_kinds(tmp_path: Path) -> None:

@@ -115,6 +115,24 @@ def test_attempts_at_one_instruction_have_one_template(tmp_path: Path) -> None:
         assert {len({found[f"{number}-{kind}"] for kind in ("done", "other", "early")}) for number in range(8)} == {1}
 
 
+def test_attempts_at_one_instruction_are_of_one_template_whatever_they_act_on(tmp_path: Path) -> None:
+    def attempt(name: str, verb: str, target: str, task_id: str | None) -> Trajectory:
+        content = [instruction(f"please {verb} the lamp near the sofa"), called("use", thing=target)]
+        return trajectory(name, content=content, task_id=task_id)
+
+    targets = ("lamp", "sofa", "please", "the sofa")
+    rows = [attempt(f"{verb}-{each}", verb, each, verb) for verb in ("dim", "fix") for each in targets]
+    rows += [attempt(f"untitled-{each}", "move", each, None) for each in targets]
+    rows += [attempt("reworded-1", "sell", "lamp", "sell"), attempt("reworded-2", "give away", "sofa", "sell")]
+    rows += [trajectory(f"silent-{n}", content=[called("use", thing=n)], task_id="silent") for n in range(3)]
+    write(tmp_path, rows)
+    made(tmp_path, by="template", shares=HALVES)
+    groups = {row.trajectory_id: row.reason for row in rows_of(tmp_path / "splits" / "labels")}
+    of_prefix = {name.partition("-")[0]: reason for name, reason in groups.items()}
+    assert {name: of_prefix[name.partition("-")[0]] for name in groups} == groups
+    assert len(set(groups.values())) == 5
+
+
 def test_a_variant_goes_with_its_task(tmp_path: Path) -> None:
     write(tmp_path, [row for number in range(20) for row in lone(number, attempts=1)])
     tasks = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 
 import pytest
@@ -37,6 +38,15 @@ def test_every_split_gets_a_group() -> None:
     assert set(found.values()) == set(SHARES)
     with user_error("split-empty", "2 groups", "3 splits"):
         assign_groups({"a": 100, "b": 1}, SHARES, 0)
+
+
+def test_many_groups_take_linear_time() -> None:
+    sizes = {f"g{number}": 1 for number in range(100_000)}
+    started = time.process_time()
+    found = assign_groups(sizes, SHARES, 0)
+    # A pass over all groups for each of them takes half a minute.
+    assert time.process_time() - started < 5
+    assert sizes_of(found, sizes) == {"train": 80_000, "dev": 10_000, "test": 10_000}
 
 
 def test_a_split_that_has_no_rows_is_refused_where_that_is_known() -> None:

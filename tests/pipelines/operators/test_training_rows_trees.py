@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,6 +13,8 @@ from agentmill.pipelines.operators.training_rows import Telling, root
 from agentmill.schemas.records.trajectory import MessageAction, Trajectory
 from agentmill.schemas.records.verdict import Selection, Verdict
 from agentmill.schemas.tables import Counts
+from agentmill.schemas.views.tree import SearchTrace
+from agentmill.schemas.views.tree_view import Made, Relative
 from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
 from tests.pipelines.operators.steps import run as run_step
 from tests.schemas.views.trees import run
@@ -74,6 +78,38 @@ def test_runs_that_are_not_chosen_are_no_part_of_the_tree(folder: Path) -> None:
     assert {row.trajectory_id for row in rows_of(folder / "revisions")} == {"g2"}
     reasons = {letter.input_id: letter.reason for letter in dropped_of(folder / "revisions")}
     assert reasons == {"b1": "not_selected", "r": "no_partner", "b2": "no_partner", "alone": "no_partner"}
+
+
+def test_trees_that_a_shard_mixes_are_put_together_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Counter[str]()
+
+    def counted(view: SearchTrace, family: Sequence[Relative]) -> Made:
+        made[min(each.trajectory.trajectory_id for each in family)] += 1
+        return make_rows(view, family)
+
+    make_rows = SearchTrace.make_rows
+    monkeypatch.setattr(SearchTrace, "make_rows", counted)
+    trees = [f"r{number:02}" for number in range(12)]
+    runs = [run(name, "a", "d") for name in trees]
+    runs += [branch(name, f"s-{name}", "a", "b", good=True) for name in trees]
+    write_table(tmp_path / "runs", [runs], Trajectory)
+    assert run_step(tmp_path, "search_trace", "traces", **{"from": "runs"}).counts.written == len(trees)
+    assert made == dict.fromkeys(trees, 1)
+
+
+def test_a_tree_that_fails_drops_its_own_runs_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(view: SearchTrace, family: Sequence[Relative]) -> Made:
+        if any(each.trajectory.trajectory_id == "g1" for each in family):
+            raise ValueError("no such node")
+        return make_rows(view, family)
+
+    make_rows = SearchTrace.make_rows
+    monkeypatch.setattr(SearchTrace, "make_rows", failing)
+    run_step(folder, "search_trace", "traces", **{"from": ["first", "second"]})
+    assert {row.trajectory_id for row in rows_of(folder / "traces")} == {"b1"}
+    lost = {letter.input_id: letter.detail for letter in dropped_of(folder / "traces") if letter.input_id != "alone"}
+    assert lost.keys() == {"g1", "g2"}
+    assert all("no such node" in str(detail) for detail in lost.values())
 
 
 def test_roots() -> None:

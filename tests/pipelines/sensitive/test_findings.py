@@ -88,6 +88,15 @@ def test_paths(text: str, expected: str) -> None:
     assert redacted(text, sorts=("secret", "personal")) == [text]
 
 
+@pytest.mark.parametrize("escape", [r"\n", r"\t", r"\u00e9", "%20", "[0m"])
+def test_the_letter_of_an_escape_is_no_part_of_an_address(escape: str) -> None:
+    assert redacted(f'{{"to": "{escape}anna@firm.org"}}') == [f'{{"to": "{escape}[EMAIL_ADDRESS_1]"}}']
+    (found,) = findings([[f"x {escape}anna@firm.org", "anna@firm.org"]])
+    assert dict(counts(found)) == {"personal": 1}
+    for nobody in (f"x {escape}@app.route", f"x {escape}git@github.com"):
+        assert redacted(nobody) == [nobody]
+
+
 def test_only_the_sorts_that_are_asked_for() -> None:
     assert redacted(f"{TOKEN} a@firm.org", sorts=("personal",)) == [f"{TOKEN} [EMAIL_ADDRESS_1]"]
 
