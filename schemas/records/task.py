@@ -17,14 +17,14 @@ class Lineage(Record):
 
 
 CONTRAST = "contrast"
-"""The operator that makes twins of tasks, and the key of ``Lineage.notes`` under which it keeps what it made."""
+"""The operator that makes twins of tasks, and the key of ``Lineage.notes`` under which it keeps what it made.
+
+The note of a task is copied where the twin is renamed."""
 
 
 def contrast_of(lineage: Lineage | None) -> str | None:
-    """The kind of a twin, or the tools of an environment of twins; ``None`` for what ``contrast`` did not make."""
-    if lineage is None or lineage.operator != CONTRAST:
-        return None
-    made: str | None = lineage.notes.get(CONTRAST)
+    """The kind of a twin, also of a renamed one, or the tools of an environment of twins; ``None`` for others."""
+    made: str | None = lineage.notes.get(CONTRAST) if lineage else None
     return made
 
 

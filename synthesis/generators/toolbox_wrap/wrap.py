@@ -13,7 +13,7 @@ import msgspec
 
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
+from agentmill.schemas.records.task import CONTRAST, EnvironmentSpec, Lineage, Task, contrast_of
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction
 from agentmill.synthesis.environments.toolbox.changes import Settings
 from agentmill.synthesis.environments.toolbox.environment import FAULT, ToolboxEnvironment
@@ -37,13 +37,21 @@ from agentmill.synthesis.generators.wrapping import (
     wrapped_task_id,
 )
 
+WRAPPED_ALREADY = "wrapped_already"
+"""The reason of what other wrappers than ``rename`` would take from an environment or a task that is wrapped."""
+IN_ONE_STEP = "give all wrappers but `rename` in one step, before `contrast`"
+
 
 def wrap_environment(spec: EnvironmentSpec, wrapping: Wrapping, seed: int) -> EnvironmentSpec | GenerationError:
-    """The wrapped toolbox; same spec, wrapping and seed, same result. Raises ``ToolboxError``."""
+    """The wrapped toolbox, or why there is none; same spec, wrapping and seed, same result. Raises ``ToolboxError``."""
     environment_id = wrapped_environment_id(spec.environment_id, wrapping, seed)
     chance = random.Random(derive_seed(OPERATOR, environment_id))
     others = wrapping.without_rename()
-    toolbox, twins = _with_tools(read_toolbox(spec.source), others, chance)
+    toolbox = read_toolbox(spec.source)
+    if others != Wrapping() and (replaced := _replaced(spec, toolbox, others)):
+        what = f"the environment has {', '.join(replaced)} already, which these wrappers would replace"
+        return GenerationError(WRAPPED_ALREADY, f"{what}: {IN_ONE_STEP}")
+    toolbox, twins = _with_tools(toolbox, others, chance)
     notes: JsonObject = {NOTE: wrapping.note()}
     parameters, structure = spec.parameters, spec.structure_digest
     if others != Wrapping():
@@ -76,7 +84,9 @@ def wrap_environment(spec: EnvironmentSpec, wrapping: Wrapping, seed: int) -> En
 def wrap_task(task: Task, wrapped: EnvironmentSpec, wrapping: Wrapping, seed: int) -> Task | GenerationError:
     """``task`` in a wrapped toolbox, or why it has none there."""
     task_id = wrapped_task_id(task.task_id, wrapped.environment_id)
-    lineage = Lineage(operator=OPERATOR, parents=[task.task_id], seed=seed)
+    kind = contrast_of(task.lineage)
+    notes: JsonObject = {} if kind is None else {CONTRAST: kind}
+    lineage = Lineage(operator=OPERATOR, parents=[task.task_id], seed=seed, notes=notes)
     # First, since what the other wrappers do is done in the renamed toolbox.
     renamed = rename_task(task, renaming_of(wrapped.lineage)) if wrapping.rename is not None else task
     others = wrapping.without_rename() != Wrapping()
@@ -93,6 +103,16 @@ def wrap_task(task: Task, wrapped: EnvironmentSpec, wrapping: Wrapping, seed: in
     spare = 2 * len(made.gold or []) if others else 0
     longer = 2 * (len(made.gold or []) - len(changed.gold or []))
     return msgspec.structs.replace(made, max_turns=task.max_turns + longer + spare)
+
+
+def _replaced(spec: EnvironmentSpec, toolbox: Toolbox, wrapping: Wrapping) -> list[str]:
+    """What the environment has of earlier wrappers, or of ``contrast``, that ``wrapping`` would replace."""
+    notes = spec.lineage.notes if spec.lineage else {}
+    # A later rename keeps parameters, twins and rules, but not the note of the wrappers before it.
+    hidden = msgspec.convert(notes.get(NOTE, {}), Wrapping).hidden > 0
+    policy = bool(toolbox.rules) and (wrapping.policy > 0 or NOTE in notes)
+    found = {"twins": bool(notes.get("twins")), "policy": policy, "hidden": hidden, **spec.parameters}
+    return [name for name, given in found.items() if given]
 
 
 def _with_tools(toolbox: Toolbox, wrapping: Wrapping, chance: random.Random) -> tuple[Toolbox, dict[str, list[str]]]:
@@ -116,6 +136,8 @@ def _harder(
     request = msgspec.convert(task.initial_state.get("request"), Request)
     goal = msgspec.convert(task.goal, Goal, str_keys=True)
     gold = [action for action in task.gold or [] if isinstance(action, ApiAction)]
+    if request.hidden:
+        return GenerationError(WRAPPED_ALREADY, f"the user of the task keeps details back already: {IN_ONE_STEP}")
     if toolbox.rules:
         request = msgspec.structs.replace(request, template=f"{request.template} {policy_words().aside}")
         found = _allowed(task, goal, gold, wrapped, toolbox)

@@ -25,8 +25,11 @@ from agentmill.synthesis.generators.toolbox_wrap.contrast import (
     contrast_task,
     contrast_words,
 )
+from agentmill.synthesis.generators.toolbox_wrap.wrap import wrap_environment, wrap_task
+from agentmill.synthesis.generators.wrapping import Wrapper, Wrapping
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_SPEC, LIBRARY_TASK, WRAPPED_SPEC, WRAPPED_TASK, call
 from tests.synthesis.generators.environments import inspiration
+from tests.synthesis.generators.renamed import wrapped_pair
 
 DECLINED: list[Kind] = ["no_tool", "irrelevant_tool", "harmful", "silent"]
 Pair = tuple[EnvironmentSpec, Task]
@@ -125,6 +128,23 @@ def test_a_twin_names_its_parent_and_its_kind() -> None:
         assert task.skills == [kind, *([] if kind in DECLINED else ["take"])]
         assert (spec, task) == twin(kind, (LIBRARY_SPEC, parent), seed=3)
     assert twin("harmful", seed=4)[1].task_id != made["harmful"][1].task_id
+
+
+def test_a_renamed_twin_keeps_its_kind() -> None:
+    wrapper, rename = Wrapper(wrap_environment, wrap_task), Wrapping(rename="words")
+    for kind in KINDS:
+        once = wrapped_pair(wrapper, twin(kind), rename)
+        assert [contrast_of(task.lineage) for _, task in (once, wrapped_pair(wrapper, once, rename, 1))] == [kind] * 2
+    plain = wrapped_pair(wrapper, (LIBRARY_SPEC, LIBRARY_TASK), rename)[1]
+    assert plain.lineage is not None
+    assert plain.lineage.notes == {}
+
+
+def test_wrappers_that_would_take_decline_away_are_refused() -> None:
+    made = wrap_environment(twin("harmful")[0], Wrapping(hints=True), 0)
+    assert isinstance(made, GenerationError)
+    assert made.reason == "wrapped_already"
+    assert "decline already" in str(made)
 
 
 @pytest.mark.parametrize(

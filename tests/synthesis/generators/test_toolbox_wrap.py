@@ -32,6 +32,7 @@ pytestmark = pytest.mark.slow
 SPECS = [propose(inspiration(), seed) for seed in range(8)]
 ALL = Wrapping(twins=3, distractors=5, policy=3, hidden=2, faults=0.3, hints=True, milestones=True)
 HINTS = Wrapping(hints=True)
+RENAMED = Wrapping(rename="words")
 Pair = tuple[EnvironmentSpec, Task]
 
 
@@ -223,6 +224,54 @@ def test_tools_are_no_twins_because_of_their_names() -> None:
     made = wrap_task(LIBRARY_TASK, wrap_environment(spec_of(toolbox), HINTS, 0), HINTS, 0)
     assert isinstance(made, Task)
     assert "forbidden" not in made.goal
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "replaced"),
+    [
+        (Wrapping(faults=0.5, milestones=True), HINTS, "milestones, faults"),
+        (Wrapping(twins=9), HINTS, "twins"),
+        (Wrapping(twins=9), Wrapping(twins=9), "twins"),
+        (Wrapping(hidden=1), HINTS, "user"),
+        (Wrapping(policy=2), HINTS, "policy"),
+        (Wrapping(policy=1), Wrapping(policy=4), "policy"),
+    ],
+)
+def test_wrappers_that_would_replace_earlier_ones_are_refused(first: Wrapping, second: Wrapping, replaced: str) -> None:
+    spec = wrap_environment(SPECS[0], first, 0)
+    assert isinstance(spec, EnvironmentSpec)
+    for earlier in (spec, wrap_environment(spec, RENAMED, 1)):
+        assert isinstance(earlier, EnvironmentSpec)
+        made = wrap_environment(earlier, second, 0)
+        assert isinstance(made, GenerationError)
+        assert made.reason == "wrapped_already"
+        assert f"{replaced} already" in str(made)
+        assert isinstance(wrap_environment(earlier, RENAMED, 2), EnvironmentSpec)
+
+
+def test_hidden_details_of_a_person_are_not_told_by_a_later_wrapper(tasks: list[Pair]) -> None:
+    person = Wrapping(hidden=1, user="person")
+    spec, task = next(pair for pair in wrapped(tasks, person) if pair[1].goal.get("user"))
+    refused = wrap_environment(spec, HINTS, 0)
+    assert isinstance(refused, GenerationError)
+    assert "hidden already" in str(refused)
+    renamed = wrap_environment(spec, RENAMED, 0)
+    assert isinstance(renamed, EnvironmentSpec)
+    found = wrap_task(task, renamed, RENAMED, 0)
+    assert isinstance(found, Task)
+    hints = wrap_environment(renamed, HINTS, 0)
+    assert isinstance(hints, EnvironmentSpec)
+    made = wrap_task(found, hints, HINTS, 0)
+    assert isinstance(made, GenerationError)
+    assert made.reason == "wrapped_already"
+
+
+def test_wrappers_that_replace_nothing_come_one_after_the_other(tasks: list[Pair]) -> None:
+    pairs = tasks[:4]
+    for wrapping in (Wrapping(distractors=3), RENAMED, Wrapping(twins=2, hints=True)):
+        pairs = wrapped(pairs, wrapping)
+    assert len(pairs) == 4
+    assert all(spec.parameters["hints"] for spec, _ in pairs)
 
 
 def test_what_cannot_be_wrapped_says_why() -> None:
