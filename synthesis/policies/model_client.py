@@ -42,7 +42,18 @@ REFUSED = "refused"
 NOT_OURS = (401, 402, 404)
 """What a server says of the key, the account or the model, whatever was asked."""
 
-OVERFLOW_PHRASES = ("context_length_exceeded", "maximum context length", "context length", "context size")
+OVERFLOW_PHRASES = (
+    "context_length_exceeded",
+    "context length",
+    "context size",
+    "prompt is too long",
+    "exceed context limit",
+    "exceeds the maximum number of tokens",
+    "`inputs` must have less than",
+    "`inputs` tokens + `max_new_tokens` must be",
+)
+"""What servers say of a prompt that is longer than the context, in lower case: OpenAI, vLLM and llama.cpp, then
+Anthropic, Gemini and TGI."""
 
 
 class Disconnected(PolicyError):
@@ -326,7 +337,7 @@ def _refusal(error: Refused, tried: list[str], advice: str) -> PolicyError | Use
             ErrorCode.ENDPOINT_REDIRECTS,
         )
     # Servers have no common code for it, only words.
-    if error.status in (400, 413, 422) and any(phrase in response_text for phrase in OVERFLOW_PHRASES):
+    if error.status in (400, 413, 422) and any(phrase in response_text.lower() for phrase in OVERFLOW_PHRASES):
         return ContextOverflow(response_text)
     if error.status in NOT_OURS:
         return UserError(

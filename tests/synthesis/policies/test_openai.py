@@ -172,6 +172,22 @@ async def test_context_overflow_is_told_apart_from_other_refusals() -> None:
     assert not isinstance(await failure_of([fake.status(400)]), ContextOverflow)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048575).",
+        "prompt is too long: 208310 tokens > 200000 maximum",
+        "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000",
+        "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000",
+        "`inputs` tokens + `max_new_tokens` must be <= 8192. Given: 8000 `inputs` tokens and 400 `max_new_tokens`",
+        "Maximum Context Length exceeded",
+    ],
+)
+async def test_context_overflow_is_told_by_the_words_of_each_server(message: str) -> None:
+    error = await failure_of([fake.status(400, message=message), fake.text("a")])
+    assert isinstance(error, ContextOverflow)
+
+
 @pytest.mark.parametrize("body", ['{"error": {"message":  "quota gone"}}', '{"choices": [], "error": "quota gone"}'])
 async def test_an_answer_that_is_no_completion_is_quoted(body: str) -> None:
     error = await failure_of([fake.raw(body.encode())])
