@@ -24,6 +24,8 @@ from agentmill.synthesis.generators.admission import AdmissionLimits, admit_task
 from agentmill.synthesis.generators.generator import MOST_LONGER, GenerationError, different_tasks, turns_of_plan
 
 OPERATOR = "compose"
+HOW = "how"
+"""The key of ``lineage.notes`` under which a composed task, and each variant of one, keeps how it was composed."""
 FEWEST_PARTS, MOST_PARTS = 2, 4
 
 How = Literal["sequence", "reorder", "recombine", "width", "depth"]
@@ -127,7 +129,7 @@ class CompositionMaker:
             chance = random.Random(derive_seed(seed, attempt))
             try:
                 parts = self._drawn(composer, how, usable, chance)
-                return self._composed(how, parts, composer.compose(how, parts, chance), seed)
+                return self._composed(how, parts, composer.compose(how, parts, chance))
             except GenerationError as error:
                 self.counts[error.reason] += 1
         return GenerationError("no_new_task", f"no new task by {how} in {self._wanted.tries} draws")
@@ -146,7 +148,7 @@ class CompositionMaker:
             raise GenerationError(NO_PARTS, f"{len(chosen)} of {n} parts go together")
         return chosen
 
-    def _composed(self, how: How, parts: Sequence[Task], draft: Draft, seed: int) -> Task:
+    def _composed(self, how: How, parts: Sequence[Task], draft: Draft) -> Task:
         """The task, which is sure to be admitted unless another one has its structure. Raises ``GenerationError``."""
         if draft.structure in self._seen:
             raise GenerationError(REPEATED, "these parts were composed before")
@@ -165,7 +167,8 @@ class CompositionMaker:
             skills=sorted({skill for part in parts for skill in part.skills}),
             max_turns=turns_of_plan(len(draft.gold)),
             structure_digest=draft.structure,
-            lineage=Lineage(operator=OPERATOR, parents=ids, seed=seed, notes={"how": how, **draft.notes}),
+            # Without the seed, which the id does not hold either: two seeds may come to the same task.
+            lineage=Lineage(operator=OPERATOR, parents=ids, notes={HOW: how, **draft.notes}),
             split=parts[0].split,
         )
         failed = rejection(admit_task(task, self._spec, AdmissionLimits())[0])

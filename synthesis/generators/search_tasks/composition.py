@@ -13,7 +13,7 @@ from agentmill.schemas.ids import digest
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction
 from agentmill.synthesis.environments.search.environment import SEPARATOR, Goal, SearchEnvironment
-from agentmill.synthesis.generators.composition import OPERATOR, Draft, How
+from agentmill.synthesis.generators.composition import HOW, Draft, How
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.search_tasks.checks import ANSWER_SHOWN, shows_answer, shows_name, words_of
 from agentmill.synthesis.generators.search_tasks.generator import NAME_SHOWN, TOP_HIT, top_hit_answers
@@ -32,14 +32,14 @@ class SearchComposer:
         self._naming = _naming(tasks)
 
     def unfit(self, task: Task) -> str | None:
-        """Composed questions are no parts: their labels would name two things."""
+        """Composed questions and their variants are no parts: their labels would name two things."""
         try:
             goal = msgspec.convert(task.goal, Goal)
         except msgspec.ValidationError:
             return "broken_goal"
         if len(goal.answers) > 1 and not goal.every:
             return "several_answers"
-        return "composed" if task.lineage is not None and task.lineage.operator == OPERATOR else None
+        return "composed" if task.lineage is not None and HOW in task.lineage.notes else None
 
     def next_parts(self, how: How, chosen: Sequence[Task]) -> Sequence[Task]:
         """Any; of ``depth`` the questions that name the answer of the last one."""

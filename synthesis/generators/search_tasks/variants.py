@@ -222,14 +222,14 @@ def _first(
 ) -> Task | GenerationError:
     for attempt in range(TRIES):
         variant = draw(question, random.Random(derive_seed(seed, attempt)))
-        task = None if variant is None or variant.instruction in seen else _task(question, direction, variant, seed)
+        task = None if variant is None or variant.instruction in seen else _task(question, direction, variant)
         if task is not None:
             seen.add(task.instruction)
             return task
     return GenerationError(f"no_{direction}_task", f"no new {direction} variant in {TRIES} tries")
 
 
-def _task(question: Question, direction: str, variant: Variant, seed: int) -> Task | None:
+def _task(question: Question, direction: str, variant: Variant) -> Task | None:
     """The task, if it shows no hidden name, if what is hidden is needed, and if it is sure to be admitted."""
     parent, answers = question.task, [str(answer) for answer in question.goal.answers]
     notes = parent.lineage.notes if parent.lineage is not None else {}
@@ -248,11 +248,9 @@ def _task(question: Question, direction: str, variant: Variant, seed: int) -> Ta
         max_turns=turns_of_plan(len(variant.gold)),
         structure_digest=digest(direction, parent.structure_digest or parent.task_id, variant.instruction),
         admission=None,
+        # Without the seed, which the id does not hold either: two seeds may come to the same task.
         lineage=Lineage(
-            operator="evolve",
-            parents=[parent.task_id],
-            seed=seed,
-            notes={**notes, "direction": direction, "hidden": hidden},
+            operator="evolve", parents=[parent.task_id], notes={**notes, "direction": direction, "hidden": hidden}
         ),
     )
     return task if rejection(admit_task(task, question.environment.spec)[0]) is None else None

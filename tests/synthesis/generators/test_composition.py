@@ -301,6 +301,13 @@ def test_parts_are_of_one_split_and_their_order_in_tables_does_not_matter() -> N
     assert [task.task_id for task in made(tasks, 8, seed=1)[0]] != [task.task_id for task in found]
 
 
+def test_tasks_that_two_seeds_come_to_are_equal() -> None:
+    one, two = ({task.task_id: task for task in made(ERRANDS, 8, seed=seed)[0]} for seed in (0, 1))
+    both = one.keys() & two.keys()
+    assert both
+    assert all(one[task_id] == two[task_id] for task_id in both)
+
+
 def test_parts_tries_and_what_is_refused_are_counted() -> None:
     tasks, failures, counts = made([WINTER_BACK, CITY], 5)
     assert len(tasks) == 2, "in either order"

@@ -124,7 +124,9 @@ def test_composed_questions_and_lists_of_which_one_is_enough_are_no_parts(corpus
     assert composer.unfit(HOME) is None
     assert composer.unfit(msgspec.structs.replace(HOME, goal={"answer": ["a", "b"]})) == "several_answers"
     assert composer.unfit(msgspec.structs.replace(HOME, goal={})) == "broken_goal"
-    assert composer.unfit(msgspec.structs.replace(HOME, lineage=Lineage(operator="compose"))) == "composed"
+    for operator in ("compose", "evolve"):
+        lineage = Lineage(operator=operator, notes={"how": "width"})
+        assert composer.unfit(msgspec.structs.replace(HOME, lineage=lineage)) == "composed"
 
 
 def test_questions_over_the_articles_are_extended_in_depth() -> None:

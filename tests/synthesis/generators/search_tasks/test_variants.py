@@ -48,8 +48,8 @@ def task_of(text: str, answer: str, query: str) -> Task:
     )
 
 
-async def evolved(path: Path, parent: Task, direction: str, n: int = 1) -> list[Any]:
-    return [each async for each in SearchTaskGenerator().evolve(spec_of(path), parent, direction, n, 0)]
+async def evolved(path: Path, parent: Task, direction: str, n: int = 1, seed: int = 0) -> list[Any]:
+    return [each async for each in SearchTaskGenerator().evolve(spec_of(path), parent, direction, n, seed)]
 
 
 async def test_a_number_becomes_a_range_that_fits_one_document_only(tmp_path: Path) -> None:
@@ -71,6 +71,12 @@ async def test_a_number_becomes_a_range_that_fits_one_document_only(tmp_path: Pa
             "fuzz",
         )
         assert rejection(admit_task(task, spec_of(path))[0]) is None
+
+
+async def test_variants_that_two_seeds_come_to_are_equal(tmp_path: Path) -> None:
+    parent = task_of("[MASK] left 1,200 crowns to a school in 1931.", "Ada Vries", "left 1,200 crowns to a school 1931")
+    one, two = [await evolved(corpus(tmp_path), parent, "fuzz", 2, seed) for seed in (0, 1)]
+    assert sorted(one, key=lambda task: task.task_id) == sorted(two, key=lambda task: task.task_id)
 
 
 async def test_a_range_that_fits_another_document_is_not_taken(tmp_path: Path) -> None:
