@@ -261,7 +261,7 @@ def settle(
     """The results of ``tables``, read from ``evaluation.json`` if that was made from the same, and written there."""
     inputs = {f"{run.split}/{run.label}": [table.digest for table in pair] for run, pair in tables.items()}
     made_from = {"models": list(models), "inputs": inputs, "intervals": METHOD}
-    made_from |= {} if groups is None else {BY: list(groups.by)}
+    made_from |= {} if groups is None else {BY: list(groups.by), "group_inputs": groups.digests}
     file = folder / RESULT
     held: JsonObject = {}
     # One that is damaged is made again: all that is in it comes from the tables.

@@ -149,8 +149,8 @@ class SpecEnv(Operator):
         """The proposals."""
         del inputs
         settings = {role: model.settings({}) for role, model in context.models.items()}
-        order = [identity(text) for text in self.seeds(context)]
-        proposals = Proposals(order=order, n=self.n, held_out=self.held_out, seed=self._seed(context))
+        places = {identity(text): place for place, text in enumerate(self.seeds(context))}
+        proposals = Proposals(places=places, n=self.n, held_out=self.held_out, seed=self._seed(context))
         return Specification(self.family, proposals, settings.get("generator"), self.repairs, self.window)
 
     def _seed(self, context: StepContext) -> int:
@@ -158,16 +158,19 @@ class SpecEnv(Operator):
 
 
 class Proposals(msgspec.Struct, frozen=True, kw_only=True):
-    """``n`` proposals that take inspirations in turn, round after round; ``held_out`` of them are set aside."""
+    """``n`` proposals that take inspirations in turn, round after round; ``held_out`` of them are set aside.
 
-    order: list[str]
+    ``places`` holds the place of each inspiration in a round, by its id.
+    """
+
+    places: dict[str, int]
     n: int
     held_out: float
     seed: int
 
     def of(self, inspiration_id: str) -> range:
         """The numbers of the proposals that an inspiration gives."""
-        return range(self.order.index(inspiration_id), self.n, len(self.order))
+        return range(self.places[inspiration_id], self.n, len(self.places))
 
     def split(self, number: int) -> str:
         """The split of a proposal."""

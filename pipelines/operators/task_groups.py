@@ -36,6 +36,8 @@ class TaskGroups:
 
     def __init__(self, by: Sequence[str], inputs: Inputs, role: str, operator: str) -> None:
         self.by = list(by)
+        self.digests = [table.digest for name in (role, "environments") for table in tables_of(inputs, name)]
+        """Of all tables that the values may be read from."""
         self._paths = [path for table in tables_of(inputs, role) for path in table.shards()]
         field = {DIFFICULTY: f"{DIFFICULTY}.level"}
         self._fields = {

@@ -13,13 +13,14 @@ from agentmill.pipelines.operators.evaluate import RESULT, Evaluate, Play, settl
 from agentmill.pipelines.operators.multi_agent import MultiAgent
 from agentmill.pipelines.operators.operator import StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.task_groups import TaskGroups
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import Plan, make_plan
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.config import validate
 from agentmill.schemas.tables import Table
-from tests.builders import trajectory
+from tests.builders import task, trajectory
 from tests.errors import user_error
 from tests.pipelines.cli.tables import COMPARE, MODELS, agentmill, write_environments, write_recipe
 from tests.pipelines.report.example_run import compare
@@ -127,6 +128,23 @@ def test_results_of_an_earlier_version_are_made_anew(tmp_path: Path) -> None:
     file.write_bytes(b'{"splits": ')
     settle(tmp_path, tables, ["base"])
     assert msgspec.json.decode(file.read_bytes()) == made, "a damaged file is made again"
+
+
+def test_groups_are_those_of_the_tasks_as_they_are_now(tmp_path: Path) -> None:
+    compare(tmp_path, {"base": 1})
+    place, run = tmp_path / "held_out_tasks/base", Play("held_out_tasks", "base", "base", False)
+    tables = {run: (Table.open(place / "trajectories"), Table.open(place / "verdicts"))}
+    for skill in ("look", "open"):
+        tasks = [task(f"held{n}", skills=[skill]) for n in range(3)]
+        inputs = {"tasks": [seed_table(tmp_path / skill, tasks)]}
+        groups = TaskGroups(["skills"], inputs, "tasks", "evaluate")
+        groups.load()
+        found = settle(tmp_path, tables, ["base"], groups)
+        assert [*found["held_out_tasks"]["base"]["by"]["skills"]] == [skill]
+    file = tmp_path / RESULT
+    made = msgspec.json.decode(file.read_bytes())
+    file.write_bytes(msgspec.json.encode({**made, "splits": {"marked": {}}}))
+    assert settle(tmp_path, tables, ["base"], groups) == {"marked": {}}, "the same tables are not measured twice"
 
 
 def test_tables_of_the_rollout_are_inputs_of_the_step() -> None:

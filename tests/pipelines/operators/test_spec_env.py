@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentmill.pipelines.operators.spec_env import Proposals
 from agentmill.pipelines.operators.splits import falls_in
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
@@ -41,6 +42,23 @@ def test_a_share_that_sets_nothing_aside_is_refused() -> None:
     with user_error("share-sets-none-aside", "0.9", "1"):
         stage("spec_env", n=1, held_out=0.9)
     stage("spec_env", n=6, held_out=0.167)
+
+
+def test_proposals_of_many_inspirations_are_found_at_once() -> None:
+    compared = 0
+
+    class Id(str):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return super().__eq__(other)
+
+        __hash__ = str.__hash__
+
+    ids = [Id(number) for number in range(500)]
+    proposals = Proposals(places={name: place for place, name in enumerate(ids)}, n=1200, held_out=0.0, seed=0)
+    assert sorted(number for name in ids for number in proposals.of(Id(name))) == list(range(1200))
+    assert compared < 10 * len(ids)
 
 
 def test_inspirations_take_turns_when_more_worlds_are_wanted(tmp_path: Path) -> None:
