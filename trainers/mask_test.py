@@ -13,7 +13,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import Message
 from agentmill.schemas.templates.rendering import unsaid
-from agentmill.trainers.tokenization import IGNORED, Encoded
+from agentmill.trainers.tokenization import IGNORED, Encoded, round_trip
 
 SAMPLES = 8
 """Conversations of a file whose loss is decoded."""
@@ -84,7 +84,7 @@ def check_texts(whole: Sequence[tuple[Sequence[Message], Encoded]], tokenizer: A
             here = (sequence.messages == number) & (sequence.labels != IGNORED)
             text = tokenizer.decode(sequence.labels[here].tolist())
             # Of a message whose values alone carry loss, no part is in it whole.
-            missing = unsaid(message, text) if message.argument_loss != "only" else None
+            missing = _missing(message, text, tokenizer) if message.argument_loss != "only" else None
             if missing is not None:
                 raise UserError(
                     f"mask self-test failed: message {number} of row {sequence.row_id} should be trained on"
@@ -93,3 +93,8 @@ def check_texts(whole: Sequence[tuple[Sequence[Message], Encoded]], tokenizer: A
                 )
             texts.append(text)
     return texts
+
+
+def _missing(message: Message, text: str, tokenizer: Any) -> str | None:
+    """The first part of a message that ``text``, decoded from tokens, holds neither as written nor as decoded."""
+    return unsaid(message, text, lambda part: round_trip(part, tokenizer).strip())

@@ -27,6 +27,7 @@ from agentmill.trainers.tokenization import (
     encode,
     encode_texts,
     message_ends,
+    round_trip,
     with_loss_at,
 )
 
@@ -153,18 +154,12 @@ def _opens(read: str, expected: str, messages: Sequence[Message], ends: Sequence
     if len(messages) > len(system):
         text = (messages[len(system)].content or "").strip()
         start = max(expected.rfind(text, 0, ends[len(system)]), 0)
-    texts = [_as_read((message.content or "").strip(), tokenizer) for message in system]
+    texts = [round_trip((message.content or "").strip(), tokenizer) for message in system]
     return all(text in read for text in texts) and _ends(read, expected[start:], tokenizer)
 
 
 def _ends(read: str, expected: str, tokenizer: Any) -> bool:
-    return read.endswith(_as_read(expected, tokenizer))
-
-
-def _as_read(text: str, tokenizer: Any) -> str:
-    """The text as it comes back from its tokens: some tokenizers bring it into a normal form."""
-    decoded: str = tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"])
-    return decoded
+    return read.endswith(round_trip(expected, tokenizer))
 
 
 def _by_message(ids: Sequence[int], stops: Sequence[int], first: int, tokenizer: Any) -> NDArray[np.int32]:

@@ -279,3 +279,9 @@ def turn_ranges(encoded: Encoded) -> list[tuple[int, int]]:
     assistant = [index for index, role in enumerate(encoded.roles) if role == "assistant"]
     starts = [int(np.searchsorted(encoded.messages, index)) for index in assistant]
     return list(pairwise([0, *starts, len(encoded)]))
+
+
+def round_trip(text: str, tokenizer: Any) -> str:
+    """The text as it comes back from its tokens: some tokenizers bring it into a normal form."""
+    decoded: str = tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return decoded

@@ -8,7 +8,7 @@ of them, after exactly the prompt that the model was asked with.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -174,9 +174,13 @@ def _texts(shown: _Shown, trained: Sequence[int]) -> list[Rendered]:
     return result[::-1]
 
 
-def unsaid(message: Message, text: str) -> str | None:
-    """The first part of an assistant message (reasoning, content, names of calls) that ``text`` does not hold."""
-    return _unsaid(message, message, text)
+def unsaid(message: Message, text: str, decoded: Callable[[str], str] | None = None) -> str | None:
+    """The first part of an assistant message (reasoning, content, names of calls) that ``text`` does not hold.
+
+    ``decoded`` is how tokens may have changed a part; ``text`` may hold it so instead.
+    """
+    missing = (part for part in _parts(message) if part not in text)
+    return next((part for part in missing if decoded is None or decoded(part) not in text), None)
 
 
 @dataclass
