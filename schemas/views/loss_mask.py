@@ -14,7 +14,7 @@ from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.conversation import ConversationTurn, is_copied, went_wrong
-from agentmill.schemas.views.view import Unused
+from agentmill.schemas.views.view import UnusableWeight
 
 # Tagged, so that a mistake in a condition is reported as one, and not as "expected 'none' or 'all'".
 Copied = Annotated[
@@ -50,11 +50,11 @@ class LossRule(Config):
     def marked(
         self, dialogue: Sequence[ConversationTurn], trajectory: Trajectory, annotations: Annotations
     ) -> list[Message]:
-        """The messages, marked. Raises ``Unused`` for a step with loss whose weight is unknown or negative."""
+        """The messages, marked. Raises ``UnusableWeight`` for a step with loss."""
         return [self._marked(turn, trajectory, annotations) for turn in dialogue]
 
     def _marked(self, turn: ConversationTurn, trajectory: Trajectory, annotations: Annotations) -> Message:
-        if not self._carries(turn, trajectory, annotations):
+        if turn.step is None or not self._carries(turn, trajectory, annotations):
             return turn.message
         weight = 1.0 if self.weight is None else step_weight(self.weight, trajectory, annotations, turn.step)
         # With a weight of 0 the message would count as trained, and teach nothing.
@@ -80,13 +80,13 @@ class LossRule(Config):
         return self.copied
 
 
-def step_weight(criterion: Criterion, trajectory: Trajectory, annotations: Annotations, step: int | None) -> float:
-    """The score of a step, else that of its trajectory. Raises ``Unused`` if it is unknown or negative."""
+def step_weight(criterion: Criterion, trajectory: Trajectory, annotations: Annotations, step: int) -> float:
+    """The score of a step, else that of its trajectory. Raises ``UnusableWeight``."""
     found = score(criterion, trajectory, annotations, step)
     if found is None:
         found = score(criterion, trajectory, annotations)
     if found is None:
-        raise Unused("unscored", f"no {criterion} to weigh item {step} by")
+        raise UnusableWeight("unscored", f"no {criterion} to weigh its loss by", step)
     if found < 0:
-        raise Unused("negative_weight", f"{criterion} of item {step} is {found:g}: loss cannot be weighed by it")
+        raise UnusableWeight("negative_weight", f"{criterion} is {found:g}, and loss cannot be weighed by it", step)
     return found

@@ -27,6 +27,15 @@ class Unused(Exception):
         self.reason = reason
 
 
+class UnusableWeight(Unused):
+    """The step at ``item`` has loss that cannot be weighed, since its score is unknown or negative."""
+
+    def __init__(self, reason: str, detail: str, item: int) -> None:
+        super().__init__(reason, f"item {item}: {detail}")
+        self.detail = detail
+        self.item = item
+
+
 class View(Protocol):
     """A pure function with parameters: a ``Config`` whose fields are the parameters, each with a description.
 
@@ -79,7 +88,10 @@ TOLD_IN_PARTS = (SftRow, UnpairedRow)
 
 
 def rows_of(view: Any, trajectory: Trajectory, annotations: Annotations) -> list[Any]:
-    """As ``make_rows`` of a ``View``, but for a run of ours in parts. Raises ``Unused`` if no part gives a row."""
+    """As ``make_rows`` of a ``View``, but for a run of ours in parts.
+
+    Raises ``Unused`` if no part gives a row, and ``UnusableWeight`` if one has such a step, as for an undivided run.
+    """
     in_parts = view.record in TOLD_IN_PARTS and trajectory.generation is not None
     if not in_parts or not any(map(is_mark, trajectory.content)):
         made: list[Any] = view.make_rows(trajectory, annotations)
@@ -89,6 +101,8 @@ def rows_of(view: Any, trajectory: Trajectory, annotations: Annotations) -> list
     for part, found, places in parts(trajectory, annotations):
         try:
             rows += [_of_whole(row, places) for row in view.make_rows(part, found)]
+        except UnusableWeight as error:
+            raise UnusableWeight(error.reason, error.detail, places[error.item]) from None
         except Unused as error:
             why = why or error
     if not rows and why is not None:

@@ -189,6 +189,19 @@ def test_a_run_that_is_told_in_parts_trains_each_copied_step_once() -> None:
     assert shown == ["bad", "refused", "turn back", "win"]
 
 
+@pytest.mark.parametrize(("item", "other"), [(1, 5), (5, 1)])
+@pytest.mark.parametrize(("weights", "expected"), [([], "unscored"), ([-1.0], "negative_weight")])
+def test_an_unusable_weight_in_one_part_drops_the_whole_run(
+    item: int, other: int, weights: list[float], expected: str
+) -> None:
+    summary = msgspec.structs.replace(seen("in short", 1), context_operation="fold")
+    content = [instruction(), agent_message("a", 1), seen("ok", 1), summary, seen("go on", 1), agent_message("b", 2)]
+    annotations = valued((other, 1.0), *((item, weight) for weight in weights))
+    with pytest.raises(Unused, match=f"item {item}: ") as caught:
+        part_rows(sft(weight="value:mc"), trajectory(content=content), annotations)
+    assert caught.value.reason == expected
+
+
 @pytest.mark.parametrize(
     ("copied", "agent_message"),
     [
