@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from agentmill.pipelines.operators.evaluate import DIFFERENCE
+from agentmill.pipelines.operators.evaluate import ACTOR, CONSTRAINED, DIFFERENCE
 from agentmill.pipelines.operators.train import RECORD
 from agentmill.pipelines.publish.card import in_json
 from agentmill.pipelines.publish.checks import Check, few, in_files, licences, local_paths, personal, secrets
@@ -26,11 +26,13 @@ from agentmill.pipelines.publish.text_columns import cell, code, markdown
 from agentmill.pipelines.recipes.runner import RECIPE
 from agentmill.pipelines.recipes.summary import MEASURE_COLUMNS, Summary, evaluation_lines, measure_rows
 from agentmill.pipelines.runs.tables import run_of, summary_of
+from agentmill.pipelines.view.sources import is_table
 from agentmill.schemas.config import read_yaml
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import file_sha256
-from agentmill.schemas.models import adapter_base
+from agentmill.schemas.models import adapter_base, model_revision
+from agentmill.schemas.records.manifest import read_manifest
 from agentmill.schemas.records.record import JsonObject
 
 CARD, ADAPTER = "README.md", "adapter_config.json"
@@ -49,6 +51,8 @@ SENT = (
 LOADED = ("*.safetensors", "*.safetensors.index.json", ADAPTER)
 """What would be loaded if it stayed from an earlier publication: shards of other numbers, an adapter since merged."""
 TRAINING = "train_"
+TRAIN_REWARD, EVALUATE = "train_reward", "evaluate"
+"""Names of operators, as a summary has them."""
 
 
 def is_model(path: Path) -> bool:
@@ -72,9 +76,9 @@ def model(order: Order) -> Publication:
     if ADAPTER in files:
         texts |= {ADAPTER: adapter_config(order), RECORD: training_record(order)}
         files |= {name: LocalFile.of(texts[name].encode()) for name in (ADAPTER, RECORD)}
-    summary = run_summary(order.path)
+    evaluated = evaluation_of(order.path)
     # Made twice: this one is looked through, and the one that goes up tells what was found.
-    texts[CARD] = model_card(order, licence, summary, [])
+    texts[CARD] = model_card(order, licence, evaluated, [])
     findings = findings_in(texts)
     checks = [
         whole,
@@ -84,7 +88,7 @@ def model(order: Order) -> Publication:
         rows_licences(licence, found, missing),
         Check("licence of the base", "note", "not checked: what the licence of the base model asks for"),
     ]
-    files[CARD] = LocalFile.of(model_card(order, licence, summary, checks).encode())
+    files[CARD] = LocalFile.of(model_card(order, licence, evaluated, checks).encode())
     return Publication(
         branch=Branch(order.repo, "model", order.revision),
         checks=checks,
@@ -200,26 +204,61 @@ def with_base(path: Path, key: str, base: str) -> str:
     return msgspec.json.format(msgspec.json.encode({**held, key: base}), indent=2).decode() + "\n"
 
 
-def run_summary(folder: Path) -> Summary | None:
-    """The summary of the run that trained the model, if it trained this one only, so that its results are the model's.
+class Evaluated(NamedTuple):
+    """The run that trained a model and evaluated it; ``success`` is that of this model, by split."""
 
-    Figures of a run with several trainings are not given for one of them.
+    summary: Summary
+    success: dict[str, float]
+
+
+def evaluation_of(folder: Path) -> Evaluated | None:
+    """The evaluation of the run that trained the model, if it trained this one only, and no reward model.
+
+    Figures of a run with several trainings are not given for one of them, nor those of who acted for a reward model.
+    Raises ``UserError`` if a file of the run is damaged.
     """
     run = run_of(folder)
     summary = None if run is None else summary_of(run)
     if run is None or summary is None or not summary.evaluation:
         return None
-    trained = [name for name, stage in summary.stages.items() if stage.operator.startswith(TRAINING)]
-    return summary if trained == [folder.resolve().relative_to(run).as_posix()] else None
+    trained = {name: stage.operator for name, stage in summary.stages.items() if stage.operator.startswith(TRAINING)}
+    if list(trained) != [folder.resolve().relative_to(run).as_posix()] or TRAIN_REWARD in trained.values():
+        return None
+    return Evaluated(summary, success_of(model_revision(folder), run, summary))
 
 
-def model_card(order: Order, licence: str, summary: Summary | None, checks: Sequence[Check]) -> str:
+def success_of(revision: str, run: Path, summary: Summary) -> dict[str, float]:
+    """The success of the model of that revision by split, where it acted freely; the names of results are anybody's."""
+    found: dict[str, float] = {}
+    for split, measured in summary.evaluation.items():
+        free = [label for label in measured if label != DIFFERENCE and not label.endswith(CONSTRAINED)]
+        same = (label for label in free if acting_revision(run, summary, f"{split}/{label}") == revision)
+        success = next((measured[label]["success"] for label in same), None)
+        if success is not None:
+            found[split] = success
+    return found
+
+
+def acting_revision(run: Path, summary: Summary, result: str) -> str | None:
+    """The revision of the model or adapter that acted for ``SPLIT/MODEL``; ``None`` where no table tells it."""
+    steps = [name for name, stage in summary.stages.items() if stage.operator == EVALUATE]
+    # With several evaluating steps, the split is named with its own.
+    tables = [folder / result / "trajectories" for folder in (run, *(run / step for step in steps))]
+    table = next(filter(is_table, tables), None)
+    models: Any = {} if table is None else read_manifest(table).config.get("models") or {}
+    revision = models.get(ACTOR, {}).get("revision")
+    # That of an adapter comes after that of its model.
+    return None if revision is None else str(revision).rpartition("+")[2]
+
+
+def model_card(order: Order, licence: str, evaluated: Evaluated | None, checks: Sequence[Check]) -> str:
     """The trainer's card with more metadata, and more sections. Raises ``UserError`` if it is damaged."""
     from huggingface_hub import ModelCard, ModelCardData
     from yaml import YAMLError  # type: ignore[import-untyped]
 
     path = order.path / CARD
-    results = {} if summary is None else {"eval_results": eval_results(summary), "model_name": order.repo}
+    known = [] if evaluated is None else eval_results(evaluated)
+    results = {"eval_results": known, "model_name": order.repo} if known else {}
     base = {} if order.base_model is None else {"base_model": order.base_model}
     try:
         card = ModelCard(path.read_text(encoding="utf-8"))
@@ -231,6 +270,7 @@ def model_card(order: Order, licence: str, summary: Summary | None, checks: Sequ
             f"{path} is damaged ({reason}); correct it, or run its training again", ErrorCode.DAMAGED_FILE
         ) from None
     check_base(card.data.base_model, f"{path}: base_model")
+    summary = None if evaluated is None else evaluated.summary
     sections = [evaluation_section(summary), checks_section(checks), loading_section(order, card.data)]
     parts = [order.description or "", card.text.strip(), *sections]
     card.text = "\n" + "\n\n".join(part for part in parts if part) + "\n"
@@ -243,27 +283,23 @@ def checks_section(checks: Sequence[Check]) -> str:
     return "\n\n".join(["## Checks before publication", markdown(["check", "result", "what was found"], rows)])
 
 
-def eval_results(summary: Summary) -> list[Any]:
+def eval_results(evaluated: Evaluated) -> list[Any]:
     """Success of the tuned model by split, as the Hub's model index has it."""
     from huggingface_hub import EvalResult
 
-    found = []
-    for split, measured in summary.evaluation.items():
-        label = measured.get(DIFFERENCE, {}).get("model")
-        if label in measured and measured[label]["success"] is not None:
-            found.append(
-                EvalResult(
-                    task_type="text-generation",
-                    task_name="agent tasks",
-                    dataset_type=summary.name,
-                    dataset_name=f"tasks of {summary.name}",
-                    dataset_split=split,
-                    metric_type="success_rate",
-                    metric_name="success",
-                    metric_value=round(measured[label]["success"], 4),
-                )
-            )
-    return found
+    return [
+        EvalResult(
+            task_type="text-generation",
+            task_name="agent tasks",
+            dataset_type=evaluated.summary.name,
+            dataset_name=f"tasks of {evaluated.summary.name}",
+            dataset_split=split,
+            metric_type="success_rate",
+            metric_name="success",
+            metric_value=round(success, 4),
+        )
+        for split, success in evaluated.success.items()
+    ]
 
 
 def evaluation_section(summary: Summary | None) -> str:

@@ -7,18 +7,31 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.processes.identity import LOCK
 from agentmill.pipelines.publish.checks import Check
 from agentmill.pipelines.publish.model import ADAPTER, model
 from agentmill.pipelines.publish.publication import Order
-from agentmill.schemas.models import adapter_base
+from agentmill.schemas.models import adapter_base, model_revision
 from agentmill.schemas.records.manifest import write_manifest
+from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Table
 from tests.builders import run_of_source, trajectory
 from tests.errors import user_error
 
+MEASURED: JsonObject = {
+    "n": 8,
+    "episodes": 8,
+    "ci95": [0.0, 1.0],
+    "pass_at_k": {},
+    "invalid_action_rate": 0.0,
+    "loop_rate": 0.0,
+    "truncation_rate": 0.0,
+    "turns_per_success": 1.0,
+    "completion_tokens_per_success": None,
+}
 CONFIG = {"base_model_name_or_path": "/home/jane/models/base", "peft_type": "LORA", "r": 8}
 
 
@@ -171,6 +184,62 @@ def test_rows_of_a_model_outside_of_the_run_and_of_its_tuned_base_count(adapter:
     check = checked(adapter)["licences"]
     assert check.level == "refused"
     assert "non-commercial, which mit does not keep" in check.detail
+
+
+def evaluated(folder: Path, run: Path, operator: str, revisions: dict[str, str | None]) -> None:
+    """Let ``folder`` be trained in ``run``, and models with those revisions succeed in half as many tasks, each."""
+    measures: dict[str, JsonObject] = {}
+    for number, (label, revision) in enumerate(revisions.items(), 1):
+        played = seed_table(run / "compared/unseen" / label / "trajectories", [trajectory("a")])
+        config = {"models": {"actor": {"policy": "vllm", "revision": revision}}}
+        write_manifest(played.folder, msgspec.structs.replace(played.manifest, config=config))
+        measures[label] = MEASURED | {"success": 0.5**number}
+    labels = list(revisions)
+    difference = {"value": 0.1, "ci95": [0.0, 0.2], "p_value": 1.0, "n": 8, "better": 1, "worse": 1}
+    measures["paired_difference"] = {**difference, "model": labels[-1], "reference": labels[0]}
+    counts = {"read": 1, "used": 1, "dropped": 0, "written": 1, "seconds": 1.0, "where": "x"}
+    stages = {folder.name: {**counts, "operator": operator}, "compared": {**counts, "operator": "evaluate"}}
+    summary = {"name": "small", "seed": 0, "run_dir": str(run), "stages": stages, "evaluation": {"unseen": measures}}
+    (run / "recipe.yaml").write_text("name: small\n")
+    (run / LOCK).touch()
+    (run / "summary.json").write_bytes(msgspec.json.encode(summary))
+
+
+def card_of(folder: Path) -> str:
+    content = model(order(folder, "org/base")).files["README.md"].source
+    assert isinstance(content, bytes)
+    return content.decode()
+
+
+def results_of(folder: Path) -> list[Any]:
+    """The results in the metadata of the card, without their index."""
+    index = yaml.safe_load(card_of(folder).split("---\n")[1]).get("model-index", [])
+    return [(each["dataset"]["split"], each["metrics"][0]["value"]) for one in index for each in one["results"]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "success"),
+    [
+        ({"base": "0" * 16, "tuned": "own"}, 0.25),
+        ({"tuned": "own", "base": "0" * 16}, 0.5),
+        ({"base": "0" * 16, "tuned_constrained": "own", "tuned": "own", "another": "1" * 16}, 0.125),
+        ({"base": "0" * 16, "another": "1" * 16}, None),
+        ({"base": "0" * 16, "tuned": None}, None),
+    ],
+)
+def test_results_are_those_of_the_published_model(
+    adapter: Path, tmp_path: Path, labels: dict[str, str | None], success: float | None
+) -> None:
+    own = f"{'0' * 16}+{model_revision(adapter)}"
+    evaluated(adapter, tmp_path, "train_sft", {label: own if each == "own" else each for label, each in labels.items()})
+    assert results_of(adapter) == ([] if success is None else [("unseen", success)])
+    assert "## Evaluation" in card_of(adapter)
+
+
+def test_a_reward_model_has_no_results_of_who_acted(adapter: Path, tmp_path: Path) -> None:
+    evaluated(adapter, tmp_path, "train_reward", {"alone": "0" * 16, "with_search": "1" * 16})
+    assert results_of(adapter) == []
+    assert "## Evaluation" not in card_of(adapter)
 
 
 def test_what_was_not_checked_is_said_in_the_card(adapter: Path) -> None:
