@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +21,13 @@ from agentmill.pipelines.publish.scan import Scan
 from agentmill.pipelines.publish.text_columns import one_line
 from agentmill.pipelines.recipes.summary import evaluation_lines, measure_rows
 from agentmill.pipelines.runs.tables import run_of
+from agentmill.pipelines.serving.model_folders import BUNDLED
 from agentmill.pipelines.tables.inspection import Spread, all_categories, all_spreads, list_columns
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.hub import is_address
+from agentmill.schemas.model_hub import cached_model, hub_model
+from agentmill.schemas.models import cache_folder
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Manifest, Table
 
@@ -43,18 +46,37 @@ class Trained(msgspec.Struct, frozen=True):
     settings: Settings = Settings()
 
 
-def trainings(folder: Path) -> Iterator[tuple[Path, Trained]]:
-    """The folder and training of a model, and those of its bases as far as these lie here. Raises ``UserError``."""
+def trainings(folder: Path) -> tuple[list[tuple[Path, Trained]], bool]:
+    """The folder and training of a model and those of its bases, and whether these lie here. Raises ``UserError``."""
+    found: list[tuple[Path, Trained]] = []
     seen: set[Path] = set()
-    while (path := folder / RECORD).is_file() and folder.resolve() not in seen:
-        seen.add(folder.resolve())
+    base: Path | None = folder
+    while base is not None and (path := base / RECORD).is_file() and base.resolve() not in seen:
+        seen.add(base.resolve())
         try:
             trained = msgspec.json.decode(path.read_bytes(), type=Trained)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UserError(f"{path} is damaged ({error}); run its training again", ErrorCode.DAMAGED_FILE) from None
-        yield folder, trained
-        # Without a base it is the same folder once more, which ends the loop.
-        folder = Path(trained.settings.model or folder)
+        found.append((base, trained))
+        base = base_of(base, trained.settings.model)
+    return found, base is not None
+
+
+def base_of(folder: Path, model: str) -> Path | None:
+    """Where the ``model`` lies that the one in ``folder`` started from; ``None`` if it is not on this machine.
+
+    It is ``folder`` itself where no further training can be known of: a bundled model, or one of the Hub that is not
+    in the cache.
+    """
+    hub = hub_model(model)
+    if hub is not None and hub.is_pinned:
+        return cached_model(hub, weights=False) or folder
+    # In a recipe, a bundled model is named by where it was converted to.
+    if not model or model.startswith(BUNDLED) or Path(model).parent == cache_folder():
+        return folder
+    # A relative path is one from where the training was started, most likely above what it made.
+    places = [Path(model).expanduser(), *(parent / model for parent in folder.resolve().parents)]
+    return next((place for place in places if place.is_dir()), None)
 
 
 def rows_of(folder: Path, trained: Trained) -> Table | None:
@@ -66,14 +88,27 @@ def rows_of(folder: Path, trained: Trained) -> Table | None:
     return next((table for table in near if table.digest == trained.rows_digest), None)
 
 
-def sources(folder: Path) -> tuple[list[SourceCount], int]:
-    """The sources of all rows that made the model in ``folder``, and of how many trainings the rows are not here."""
-    tables = [rows_of(*each) for each in trainings(folder)]
+class RowSources(NamedTuple):
+    """The sources of all rows that made a model.
+
+    ``missing`` is of how many trainings the rows are not here, and ``base_missing`` whether a model is not that one of
+    them started from.
+    """
+
+    found: list[SourceCount]
+    missing: int
+    base_missing: bool
+
+
+def sources(folder: Path) -> RowSources:
+    """The sources of the rows that made the model in ``folder``, as far as they can be known. Raises ``UserError``."""
+    trained, complete = trainings(folder)
+    tables = [rows_of(*each) for each in trained]
     found: dict[SourceCount, None] = {}
     for table in filter(None, tables):
         bundle = with_origins([Published(table.folder.name, table)], run_of(table.folder))
         found.update(dict.fromkeys(sources_of(bundle)))
-    return list(found), tables.count(None)
+    return RowSources(list(found), tables.count(None), not complete)
 
 
 WIDTH, LABEL, BAR, GAP, TOP = 760, 220, 18, 8, 34

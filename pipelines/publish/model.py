@@ -18,7 +18,7 @@ from agentmill.pipelines.operators.train import RECORD
 from agentmill.pipelines.publish.card import in_json
 from agentmill.pipelines.publish.checks import Check, few, in_files, licences, local_paths, personal, secrets
 from agentmill.pipelines.publish.difference import Branch, LocalFile
-from agentmill.pipelines.publish.facts import sources
+from agentmill.pipelines.publish.facts import RowSources, sources
 from agentmill.pipelines.publish.licences import SourceCount, declared_or_common, known, with_stated
 from agentmill.pipelines.publish.publication import Order, Publication
 from agentmill.pipelines.publish.scan import Finding
@@ -65,8 +65,8 @@ def model(order: Order) -> Publication:
     check_options(order)
     check_base(order.base_model, "--base-model")
     given_licences = {name: known(licence) for name, licence in order.source_licences.items()}
-    found, missing = sources(order.path)
-    found = with_stated(found, given_licences)
+    made_from = sources(order.path)
+    found = with_stated(made_from.found, given_licences)
     licence = declared_or_common(order.licence, found)
     seen = sorted(each for each in order.path.iterdir() if not each.name.startswith("."))
     paths = [each for each in seen if each.is_file() and matches(each.name, SENT)]
@@ -85,7 +85,7 @@ def model(order: Order) -> Publication:
         secrets(findings, order.allowed),
         personal(findings, order.allowed),
         local_paths(findings),
-        rows_licences(licence, found, missing),
+        rows_licences(licence, found, made_from),
         Check("licence of the base", "note", "not checked: what the licence of the base model asks for"),
     ]
     files[CARD] = LocalFile.of(model_card(order, licence, evaluated, checks).encode())
@@ -144,12 +144,18 @@ def complete(folder: Path, paths: list[Path], rest: list[str]) -> Check:
     return Check("files", "passed", summary)
 
 
-def rows_licences(licence: str, found: Sequence[SourceCount], missing: int) -> Check:
+def rows_licences(licence: str, found: Sequence[SourceCount], made_from: RowSources) -> Check:
     """The declared licence against those of the rows, as far as these are here."""
     check = licences(licence, found)
-    if not missing or check.level == "refused":
+    not_checked = []
+    if made_from.missing:
+        rows = f"the rows of {made_from.missing} training(s) that made it are not here, nor what they were made of"
+        not_checked.append(rows)
+    if made_from.base_missing:
+        not_checked.append("the model that it started from is not here, nor what that was trained on")
+    if not not_checked or check.level == "refused":
         return check
-    summary = f"not checked: the rows of {missing} training(s) that made it are not here, nor what they were made of"
+    summary = f"not checked: {'; '.join(not_checked)}"
     return Check("licences", "note", f"{summary}; {check.detail}" if found else summary, check.items)
 
 

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from huggingface_hub import constants
 
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.processes.identity import LOCK
 from agentmill.pipelines.publish.checks import Check
 from agentmill.pipelines.publish.model import ADAPTER, model
 from agentmill.pipelines.publish.publication import Order
-from agentmill.schemas.models import adapter_base, model_revision
+from agentmill.schemas.models import adapter_base, cache_folder, model_revision
 from agentmill.schemas.records.manifest import write_manifest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Table
@@ -203,6 +204,44 @@ def evaluated(folder: Path, run: Path, operator: str, revisions: dict[str, str |
     (run / "recipe.yaml").write_text("name: small\n")
     (run / LOCK).touch()
     (run / "summary.json").write_bytes(msgspec.json.encode(summary))
+
+
+def test_a_base_that_is_not_here_is_noted(adapter: Path, tmp_path: Path) -> None:
+    base = tmp_path / "runs/first/tuned"
+    base.mkdir(parents=True)
+    trained(base, tmp_path / "one", "MIT")
+    trained(adapter, tmp_path / "two", "MIT", base)
+    assert checked(adapter)["licences"].level == "passed"
+    base.rename(tmp_path / "moved")
+    check = checked(adapter)["licences"]
+    assert check.level == "note"
+    assert check.detail.startswith("not checked: the model that it started from is not here, nor what that was")
+
+
+def test_a_base_is_found_where_the_training_was_started(adapter: Path, tmp_path: Path) -> None:
+    base = tmp_path / "runs/first/tuned"
+    base.mkdir(parents=True)
+    trained(base, tmp_path / "one", "CC-BY-NC-4.0")
+    trained(adapter, tmp_path / "two", "MIT", "runs/first/tuned")
+    assert "non-commercial" in checked(adapter)["licences"].detail
+
+
+@pytest.mark.parametrize("base", ["bundled:smollm2-135m-instruct", f"org/base@{'0' * 40}", cache_folder() / "none"])
+def test_a_base_that_nobody_here_trained_needs_no_note(adapter: Path, tmp_path: Path, base: Path | str) -> None:
+    trained(adapter, tmp_path, "MIT", base)
+    assert checked(adapter)["licences"].level == "passed"
+
+
+def test_a_tuned_base_in_the_cache_of_the_hub_counts(
+    adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = "0" * 40
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    base = tmp_path / "cache/models--org--base/snapshots" / commit
+    base.mkdir(parents=True)
+    trained(base, tmp_path / "one", "CC-BY-NC-4.0")
+    trained(adapter, tmp_path / "two", "MIT", f"org/base@{commit}")
+    assert "non-commercial" in checked(adapter)["licences"].detail
 
 
 def card_of(folder: Path) -> str:
