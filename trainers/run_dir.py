@@ -42,7 +42,8 @@ NOT_IDENTITY = {
     *WITHOUT_EFFECT,
     "launch",  # it counts by the processes that it comes to
 }
-"""Settings that do not change what comes out; rows and models count by what is in them."""
+"""Settings that do not change what comes out (``log_steps`` does with ``stop_when``); rows and models count by what is
+in them."""
 
 LATER = {"trl", "stop_when", "share_prefixes", "validation", "optimizer", "weights", "attention", "liger"}
 LATER_OF_LORA = {"dora", "rslora", "modules_to_save", "quantize"}
@@ -145,7 +146,11 @@ def _identity(trainer: str, settings: TrainSettings, revisions: Mapping[str, str
 
 def _identifying(settings: TrainSettings) -> JsonObject:
     """The settings in the identity of a training: not ``NOT_IDENTITY``, nor later settings that are not changed."""
-    left_out: dict[str, Any] = dict.fromkeys(NOT_IDENTITY | _unchanged(settings, LATER), True)
+    names = NOT_IDENTITY | _unchanged(settings, LATER)
+    # The limits of drift are of points of the curve, so how many steps make one decides where the training ends.
+    if getattr(settings, "stop_when", None) is not None and not _unchanged(settings, {"log_steps"}):
+        names = names - {"log_steps"}
+    left_out: dict[str, Any] = dict.fromkeys(names, True)
     if settings.lora:
         left_out["lora"] = _unchanged(settings.lora, LATER_OF_LORA)
     return settings.model_dump(exclude=left_out) | {"chat_template": template_identity(settings.chat_template)}

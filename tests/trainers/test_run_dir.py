@@ -9,9 +9,14 @@ import pytest
 from safetensors import SafetensorError
 
 from agentmill.schemas import tables
+from agentmill.schemas.monitoring import DriftLimits
+from agentmill.schemas.records.rows import PreferenceRow
+from agentmill.schemas.tables import Table
 from agentmill.trainers import run_dir
-from agentmill.trainers.run_dir import WorkFolder, space_errors
+from agentmill.trainers.command import DpoSettings
+from agentmill.trainers.run_dir import WorkFolder, set_up_training, space_errors
 from tests.errors import user_error
+from tests.trainers.tables import pairs, write_table
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -69,6 +74,23 @@ def test_a_checkpoint_does_not_go_on_in_another_arithmetic(work: WorkFolder) -> 
     work.output.mkdir()
     (work.output / "training.json").write_text('{"identity": {"seed": 0, "precision": "fp32"}}')
     assert other.finished()
+
+
+@pytest.mark.parametrize(
+    ("stop_when", "log_steps", "same"),
+    [(None, 10, True), (DriftLimits(margin=4.0), 10, False), (DriftLimits(margin=4.0), 1, True)],
+)
+def test_the_points_of_the_curve_count_where_they_end_a_training(
+    tmp_path: Path, model: Path, stop_when: DriftLimits | None, log_steps: int, same: bool
+) -> None:
+    table = Table.open(write_table(tmp_path / "rows", pairs(), PreferenceRow))
+    given = {"rows": "r", "model": "m", "output": str(tmp_path / "tuned"), "stop_when": stop_when}
+    every_step, other = (
+        set_up_training("dpo", DpoSettings(**given, log_steps=number), table, model) for number in (1, log_steps)
+    )
+    assert every_step is not None
+    assert other is not None
+    assert (every_step.work.identity == other.work.identity) == same
 
 
 def test_a_training_that_never_came_to_a_checkpoint_is_in_nobodys_way(work: WorkFolder) -> None:
