@@ -135,7 +135,8 @@ def student_interval(shares: Sequence[float], confidence: float = CONFIDENCE) ->
     Of a few values a bootstrap would be too narrow. It assumes that they are spread as by a normal distribution.
     ``None`` where all are equal: how much others would differ is not known then.
     """
-    if stdev(shares) == 0:
+    # Rounded: means of other values differ in the last bits where they are equal.
+    if len({round(share, 9) for share in shares}) == 1:
         return None
     half = student_t.ppf((1 + confidence) / 2, len(shares) - 1) * stdev(shares) / math.sqrt(len(shares))
     return max(0.0, fmean(shares) - float(half)), min(1.0, fmean(shares) + float(half))
@@ -166,7 +167,12 @@ def pass_at_k(attempts: int, successes: int, k: int) -> float:
 def sign_test(better: int, worse: int) -> float:
     """Two-sided exact p-value that ``better`` and ``worse`` are equally likely; 1 where nothing differs."""
     n = better + worse
-    tail: float = sum(math.comb(n, i) for i in range(min(better, worse) + 1)) / 2**n
+    # Each binomial coefficient follows from the one before, in exact integers.
+    coefficient = total = 1
+    for successes in range(min(better, worse)):
+        coefficient = coefficient * (n - successes) // (successes + 1)
+        total += coefficient
+    tail: float = total / 2**n
     return min(1.0, 2 * tail)
 
 

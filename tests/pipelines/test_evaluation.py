@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable
 
 import numpy as np
@@ -20,6 +21,7 @@ from agentmill.pipelines.evaluation import (
     paired_difference,
     pass_at_k,
     sign_test,
+    student_interval,
     wilson,
 )
 from agentmill.schemas.records.trajectory import AnyItem, Outcome, TextObservation
@@ -58,6 +60,17 @@ def test_wilson_agrees_with_scipy() -> None:
 def test_sign_test_is_the_exact_binomial_test(better: int, worse: int) -> None:
     expected = stats.binomtest(better, better + worse, 0.5).pvalue if better + worse else 1.0
     assert sign_test(better, worse) == pytest.approx(expected)
+
+
+def test_sign_test_of_many_environments_takes_no_time() -> None:
+    began = time.process_time()
+    assert sign_test(6_000, 6_200) == pytest.approx(stats.binomtest(6_000, 12_200, 0.5).pvalue)
+    assert time.process_time() - began < 10
+
+
+def test_shares_that_differ_in_the_last_bits_are_equal() -> None:
+    assert student_interval([4 / 9, 4 / 9, math.nextafter(4 / 9, 1)]) is None
+    assert student_interval([0.4, 0.5, 0.6]) == pytest.approx(stats.t.interval(0.95, 2, 0.5, 0.1 / 3**0.5))
 
 
 @pytest.mark.parametrize(("attempts", "successes", "k"), [(5, 2, 1), (5, 2, 3), (10, 0, 4), (4, 4, 4), (200, 13, 100)])
