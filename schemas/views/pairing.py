@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -183,23 +183,61 @@ def _plan_group(members: Sequence[Candidate], rules: Rules) -> Plan:
         for place in (one, other):
             reasons[place] = max(reasons[place], reason, key=lambda each: _DISTANCE[each])
 
-    possible = []
-    for one, other in itertools.combinations(members, 2):
-        found = compare(one, other, rules)
-        if isinstance(found, Pair):
-            possible.append(found)
-        else:
-            note(one.place, other.place, found)
-    distinct: dict[frozenset[str], Pair] = {}
-    # Of pairs that show the same, the one with the widest gap stays.
-    for pair in sorted(possible, key=_largest_gap_first):
-        kept = distinct.setdefault(pair.texts, pair) is pair
-        note(*pair.places, "capped" if kept else "equivalent")
-    pairs = list(distinct.values())
+    shortlist = _Shortlist(rules.max_pairs)
+    for sides in _alike(members):
+        widest: Pair | None = None
+        for one, other in sides:
+            found = compare(one, other, rules)
+            if not isinstance(found, Pair):
+                note(one.place, other.place, found)
+                continue
+            note(*found.places, "equivalent")
+            # Of pairs that show the same, the one with the widest gap stays.
+            widest = found if widest is None else min(widest, found, key=_largest_gap_first)
+        if widest is not None:
+            note(*widest.places, "capped")
+            shortlist.add(widest)
+    pairs = shortlist.pairs()
     if rules.max_pairs is not None:
         pairs = _spread(pairs, rules.max_pairs)
     used = {place for pair in pairs for place in pair.places}
     return Plan(pairs, {place: reason for place, reason in reasons.items() if place not in used})
+
+
+def _alike(members: Sequence[Candidate]) -> Iterator[Iterable[tuple[Candidate, Candidate]]]:
+    """All pairs of members, those that show the same together."""
+    by_text: defaultdict[str, list[Candidate]] = defaultdict(list)
+    for member in members:
+        by_text[member.text].append(member)
+    for ones, others in itertools.combinations_with_replacement(by_text.values(), 2):
+        yield itertools.combinations(ones, 2) if ones is others else itertools.product(ones, others)
+
+
+class _Shortlist:
+    """Of pairs that come in any order, those that ``_spread`` may take; of large groups, not all fit in memory.
+
+    Before it takes the last of ``most``, it has taken ``2 * (most - 1)`` candidates or fewer. So one of the first
+    ``2 * most - 1`` pairs of a candidate has a partner that was not taken, and precedes all further ones.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        self._size = None if most is None else 2 * most - 1
+        self._held: defaultdict[Place, list[Pair]] = defaultdict(list)
+
+    def add(self, pair: Pair) -> None:
+        """Take a pair into account; no two show the same."""
+        for place in pair.places:
+            held = self._held[place]
+            held.append(pair)
+            # Sorted only now and then, which costs less than to keep the order.
+            if self._size is not None and len(held) >= 2 * self._size + 8:
+                held.sort(key=_largest_gap_first)
+                del held[self._size :]
+
+    def pairs(self) -> list[Pair]:
+        """The pairs, the largest gap first."""
+        held = {pair.places: pair for pairs in self._held.values() for pair in pairs}
+        return sorted(held.values(), key=_largest_gap_first)
 
 
 def _largest_gap_first(pair: Pair) -> tuple[float, tuple[Place, Place]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import tracemalloc
 from collections import Counter
 from typing import Any
 
@@ -191,6 +193,50 @@ def test_what_holds_of_every_plan(found: list[Candidate], rule: Rules, data: st.
         check(pair, rule)
     counts = Counter(pair.chosen.group for pair in planned.pairs)
     assert rule.max_pairs is None or all(n <= rule.max_pairs for n in counts.values())
+
+
+def all_pairs(members: list[Candidate], rule: Rules) -> list[Pair]:
+    """The pairs of one group that show different things, by gap."""
+    members = sorted(members, key=lambda each: each.place)
+    found = [compare(one, other, rule) for one, other in itertools.combinations(members, 2)]
+    made = [each for each in found if isinstance(each, Pair)]
+    made.sort(key=lambda pair: (float("-inf") if pair.gap is None else -pair.gap, pair.places))
+    distinct: dict[frozenset[str], Pair] = {}
+    for pair in made:
+        distinct.setdefault(pair.texts, pair)
+    return list(distinct.values())
+
+
+large_groups = st.lists(
+    st.builds(candidate, st.integers(0, 99).map(str), st.sampled_from([0.0, 0.1, 0.3, 0.9, 1.0]), st.text("abcdefgh")),
+    unique_by=lambda each: each.place,
+    min_size=12,
+    max_size=60,
+)
+
+
+@given(found=large_groups, most=st.integers(1, 6))
+def test_the_cap_chooses_among_all_pairs(found: list[Candidate], most: int) -> None:
+    planned = plan(found, Rules(max_pairs=most))
+    rest, taken = all_pairs(found, Rules()), []
+    in_pairs = {place for pair in rest for place in pair.places}
+    uses: Counter[Any] = Counter()
+    while rest and len(taken) < most:
+        taken.append(min(rest, key=lambda pair: sum(uses[place] for place in pair.places)))
+        rest.remove(taken[-1])
+        uses.update(taken[-1].places)
+    assert planned.pairs == sorted(taken, key=lambda pair: pair.places)
+    assert {place for place, reason in planned.unused.items() if reason == "capped"} == in_pairs - uses.keys()
+
+
+def test_a_cap_bounds_the_memory_that_a_large_group_takes() -> None:
+    found = [candidate(f"{number:03d}", number % 2) for number in range(300)]
+    tracemalloc.start()
+    try:
+        assert len(plan(found, Rules(max_pairs=4)).pairs) == 4
+        assert tracemalloc.get_traced_memory()[1] < 4e6
+    finally:
+        tracemalloc.stop()
 
 
 def check(pair: Pair, rule: Rules) -> None:
