@@ -149,17 +149,16 @@ class RecipeRunner:
     def _plan_again(self) -> None:
         """Go on by the plan that the evaluations so far give. Prints which rounds are left out, or taken in again."""
         before, plan = self._plan, make_plan(self._plan.recipe, self._plan.part)
+        # Also where the steps are the same: `@best` may be another model.
+        self._plan = plan
+        self._waiting = self._steps()
         names, others = [[step.name for step in each.steps] for each in (before, plan)]
-        if names == others:
-            return
         gone = sorted({name.rpartition("/")[0] for name in set(names) - set(others)})
         more = sorted({name.rpartition("/")[0] for name in set(others) - set(names)})
         if gone:
             self._context.print_line(f"{', '.join(gone)}: not needed, since `until` has ended the loop")
         if more:
             self._context.print_line(f"{', '.join(more)}: needed after all, since `until` has not ended the loop")
-        self._plan = plan
-        self._waiting = self._steps()
 
     def check_inputs(self) -> None:
         """Let every step look at its tables once all of them are there. Raises ``UserError``."""
