@@ -126,11 +126,13 @@ def run_stage(run: StageRun, progress: StageProgress | None = None) -> Manifest:
 def made(run: StageRun, chunks: Sequence[Chunk], progress: StageProgress | None) -> Manifest:
     """Make the table in at most ``ATTEMPTS`` attempts. Raises as ``run_stage``."""
     began = time.monotonic()
+    order = [table.digest for table in run.primary] if len(run.primary) > 1 else []
+    wanted = Plan(provenance=run.provenance, chunks=len(chunks), order=order)
     number = 1
     while True:
         # A new attempt each time: a worker that only seemed lost then finds its folder gone and cannot write any more.
         with disk_errors(run.folder):
-            workspace = attempts.begin(run.folder, Plan(provenance=run.provenance, chunks=len(chunks)))
+            workspace = attempts.begin(run.folder, wanted)
         try:
             busy = work(run, chunks, workspace, progress)
             refuse_passing(run, chunks, workspace)

@@ -43,10 +43,14 @@ Phase = Literal["results", "candidates"]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What an unfinished table is made by, and in how many chunks; it goes on only under an equal plan."""
+    """What an unfinished table is made by, and in how many chunks; it goes on only under an equal plan.
+
+    ``order`` are the digests of its input tables in their order, where there are several: it numbers the chunks.
+    """
 
     provenance: Provenance
     chunks: int
+    order: list[str] = []
 
 
 class Superseded(Stopped):

@@ -5,19 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars
 import pyarrow.parquet
 import pytest
 
 from agentmill.pipelines.engine import attempts
 from agentmill.pipelines.engine.execute import StageFailed
+from agentmill.pipelines.engine.provenance import provenance
 from agentmill.pipelines.engine.run import run_stage
 from agentmill.pipelines.terminal.progress import summary
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.tables import Counts, Table
 from tests.errors import user_error
-from tests.pipelines.engine.operations import Counted, Distinct, Explore, Shout
+from tests.pipelines.engine.operations import FAULTS, Counted, Distinct, Explore, Shout
 from tests.pipelines.engine.stages import bytes_of, dropped_of, order, rows_of, task, write_table
 
 
@@ -157,6 +159,20 @@ def test_a_moved_input_is_the_same_input(tasks: Table, tmp_path: Path) -> None:
     )
     assert again.digest == Table.open(moved).digest
     run_stage(order(Shout(), again, tmp_path / "out"))
+
+
+def test_a_killed_stage_begins_anew_for_another_order_of_its_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = write_table(tmp_path / "one", [[task(i) for i in range(3)]])
+    two = write_table(tmp_path / "two", [[task(i, "user" if i == 3 else "") for i in range(3, 8)]])
+    made_from = provenance("shout", {}, {"of": [one, two]})
+    request = msgspec.structs.replace(order(Shout(), one, tmp_path / "out"), provenance=made_from)
+    with user_error("no-such-file"):
+        run_stage(msgspec.structs.replace(request, primary=[one, two]))
+    monkeypatch.delitem(FAULTS, "user")
+    run_stage(msgspec.structs.replace(request, primary=[two, one]))
+    assert [row.task_id for row in rows_of(tmp_path / "out")] == [f"task-{i:04d}" for i in (3, 4, 5, 6, 7, 0, 1, 2)]
 
 
 def test_an_empty_input_is_refused_with_what_became_of_its_rows(tmp_path: Path) -> None:
