@@ -26,7 +26,7 @@ from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.recipes.summary import StageSummary, Summary, by_split, with_spending
 from agentmill.pipelines.serving.model_folders import log_line
 from agentmill.pipelines.serving.server_process import reap_strays
-from agentmill.pipelines.tables.dropped import refuse_few, unused_notes
+from agentmill.pipelines.tables.dropped import refuse_few, refuse_few_counted, unused_notes
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import write_atomically
@@ -177,6 +177,7 @@ class RecipeRunner:
         inputs = opened(step)
         if isinstance(step.parameters, TaskStep):
             result = step.parameters.run(inputs, step.models, step.context, self._context)
+            refuse_few_counted(step.name, step.folder, result.counts, result.reasons, step.min_used)
             if result.evaluation:
                 self._evaluations[step.name] = result.evaluation
             self._note(step, result.counts, result.reasons, seconds=result.seconds, notes=result.notes)

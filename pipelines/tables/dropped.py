@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from agentmill.pipelines.view.sources import opened_file
 from agentmill.schemas.arrow.check import MOST_LEVELS
 from agentmill.schemas.arrow.convert import from_arrow
 from agentmill.schemas.errors import NothingUsed
-from agentmill.schemas.records.manifest import Manifest
+from agentmill.schemas.records.manifest import Counts, Manifest
 from agentmill.schemas.records.verdict import Dropped
 from agentmill.schemas.tables import Table, read_columns
 
@@ -139,6 +139,17 @@ def refuse_few(name: str, table: Table, least: float) -> None:
     counts = table.manifest.counts
     if counts.used < least * counts.read:
         raise _too_few(name, table, f"{counts.used:,}, less than min_used {least:g},", "run with --replace")
+
+
+def refuse_few_counted(name: str, folder: Path, counts: Counts, reasons: Mapping[str, int], least: float) -> None:
+    """As ``refuse_few``, for a step without a table of its own, such as a training: there are no examples to quote."""
+    if counts.used < least * counts.read:
+        most = sorted(reasons.items(), key=lambda entry: (-entry[1], entry[0]))[:TOLD_REASONS]
+        why = ", ".join(f"{reason} {n:,}" for reason, n in most)
+        raise NothingUsed(
+            f"step {name} used {counts.used:,}, less than min_used {least:g}, of its {counts.read:,} inputs ({why})\n"
+            f"correct that, delete {folder} and run again"
+        )
 
 
 def _too_few(name: str, table: Table, used: str, again: str) -> NothingUsed:

@@ -10,23 +10,29 @@ import pytest
 
 from agentmill.pipelines.operators.evaluate import RESULT, Evaluate
 from agentmill.pipelines.operators.run_context import RunContext
+from agentmill.pipelines.operators.task_step import StepResult
 from agentmill.pipelines.recipes.plan import Plan
 from agentmill.pipelines.recipes.runner import RecipeRunner
 from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.recipes.summary import StageSummary
 from agentmill.pipelines.terminal.progress import progress_for
+from agentmill.schemas.errors import NothingUsed
 from agentmill.schemas.tables import Counts
 from tests.pipelines.recipes.test_plan import EVALUATE, LOOP, WORLD, loop, plan_of
 
+RUNNER = "agentmill.pipelines.recipes.runner"
 NO_ROWS = Counts(read=0, used=0, dropped=0, written=0)
+
+
+def context_of(plan: Plan) -> RunContext:
+    return RunContext("test", plan.run_dir, plan.recipe.runner, progress_for(sys.stderr), False, lambda: None)
 
 
 class GivenMeasures(RecipeRunner):
     """Makes no tables and no models; each ``evaluate`` step writes the next of ``measures``."""
 
     def __init__(self, plan: Plan, measures: list[float]) -> None:
-        context = RunContext("test", plan.run_dir, plan.recipe.runner, progress_for(sys.stderr), False, lambda: None)
-        super().__init__(plan, context)
+        super().__init__(plan, context_of(plan))
         self._measures = iter(measures)
 
     def check_inputs(self) -> None:
@@ -52,3 +58,23 @@ def test_the_best_round_is_known_to_the_run_that_has_just_evaluated_it(tmp_path:
         runner.run(step)
     assert step is not None
     assert step.models["now"].model == str(tmp_path / "run/round-02/tuned")
+
+
+def test_an_evaluation_that_used_less_than_min_used_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = Counts(read=100, used=80, dropped=20, written=80)
+    result = StepResult(counts=counts, reasons={"disconnected": 5, "timeout": 15}, seconds=1.0)
+    monkeypatch.setattr(Evaluate, "run", lambda *_: result)
+    monkeypatch.setattr(f"{RUNNER}.opened", lambda _: {})
+
+    def evaluate(least: float) -> None:
+        plan = plan_of(tmp_path, [*WORLD, {**EVALUATE, "min_used": least}])
+        runner = RecipeRunner(plan, context_of(plan))
+        monkeypatch.setattr(runner, "check_inputs", lambda: None)
+        runner.run(plan.steps[-1])
+
+    evaluate(0.8)
+    told = r"used 80, less than min_used 0.81, of its 100 inputs \(timeout 15, disconnected 5\)\n.*delete .*/evaluate"
+    with pytest.raises(NothingUsed, match=told):
+        evaluate(0.81)
