@@ -96,9 +96,10 @@ def run_plan(
             steps.check_inputs()
             while (step := steps.next_step()) is not None:
                 steps.run(step)
-        save(recipe, text)
         if plan.left_out:
+            # The recipe of the run stays if nothing was made: what was left out may have been made by that one.
             return RunResult(steps.summary(), context.made, plan.left_out)
+        save(recipe, text)
         # Last: a run with a summary counts as finished.
         save(plan.run_dir / SUMMARY, msgspec.json.format(msgspec.json.encode(steps.summary()), indent=2) + b"\n")
         return RunResult(steps.summary(), context.made)

@@ -114,6 +114,19 @@ def test_a_partial_run_is_not_finished_and_the_plain_command_goes_on(
     assert (tmp_path / "run/summary.json").read_bytes() == before
 
 
+def test_a_part_of_a_finished_run_that_makes_nothing_leaves_its_recipe(tmp_path: Path) -> None:
+    write_environments(tmp_path)
+    recipe, run = write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT), tmp_path / "run"
+    assert agentmill("run", recipe) == 0
+    before = [(run / name).read_bytes() for name in ("recipe.yaml", "summary.json")]
+    other = ["steps.rows.where=failure"]
+    assert agentmill("run", recipe, "--until", "verdicts", *other) == 0
+    assert [(run / name).read_bytes() for name in ("recipe.yaml", "summary.json")] == before
+    assert agentmill("run", recipe, "--until", "verdicts", "--replace", "steps.demonstrations.k=2", *other) == 0
+    assert "where: failure" in (run / "recipe.yaml").read_text()
+    assert not (run / "summary.json").exists()
+
+
 def test_a_dry_run_lists_what_would_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_environments(tmp_path)
     recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT, COMPARE)
