@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import sqlite3
 import sys
 from collections.abc import Callable, Mapping
 from itertools import chain
@@ -36,6 +38,7 @@ from agentmill.pipelines.recipes.summary import (
 )
 from agentmill.pipelines.terminal.console import answer, answers, example, log, say, table
 from agentmill.pipelines.terminal.progress import progress_for
+from agentmill.schemas.errors import UserError
 
 OVERRIDES = click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
 REPLACE = click.option("--replace", is_flag=True, help="Make anew what was made with other parameters.")
@@ -161,8 +164,10 @@ def carried_out(plan: Plan, replace: bool, retry_dropped: bool | None) -> RunRes
     try:
         return run_plan(plan, progress_for(sys.stderr), replace, RETRIES[retry_dropped])
     except BaseException:
-        if (spent := spending_of(plan.run_dir)) != before:
-            log(f"so far {spent}")
+        # What ended the run is to be shown, also where the ledger cannot be read any more.
+        with contextlib.suppress(UserError, sqlite3.Error):
+            if (spent := spending_of(plan.run_dir)) != before:
+                log(f"so far {spent}")
         raise
 
 

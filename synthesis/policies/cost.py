@@ -18,6 +18,8 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.schemas.config import Config
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Usage
 
 LEDGER = "spending.sqlite"
@@ -209,14 +211,27 @@ class StepSpending(msgspec.Struct, frozen=True):
 
 
 def read_ledger(ledger: Path) -> list[StepSpending]:
-    """What the steps of a run have spent; empty where there is no ledger, or one from before steps were counted."""
+    """What the steps of a run have spent; empty where there is no ledger, or one from before steps were counted.
+
+    Raises ``UserError`` for one that is damaged.
+    """
     if not ledger.is_file():
         return []
-    with closing(sqlite3.connect(ledger, timeout=_BUSY_TIMEOUT_S)) as connection:
-        # Ledgers from before steps were counted lack the table.
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'steps'").fetchone():
-            return []
-        return [StepSpending(*row) for row in connection.execute("SELECT * FROM steps ORDER BY step, model")]
+    try:
+        with closing(sqlite3.connect(ledger, timeout=_BUSY_TIMEOUT_S)) as connection:
+            # Ledgers from before steps were counted lack the table.
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'steps'").fetchone():
+                return []
+            return [StepSpending(*row) for row in connection.execute("SELECT * FROM steps ORDER BY step, model")]
+    except sqlite3.OperationalError:
+        # One that another process holds, or a disk that fails: the file is as it should be.
+        raise
+    except sqlite3.DatabaseError as error:
+        raise UserError(
+            f"{ledger}, what this run has spent, is damaged ({error})\n"
+            "put it back from a copy, or remove it: tokens, costs and budgets of the run are then counted from 0",
+            ErrorCode.DAMAGED_FILE,
+        ) from error
 
 
 def tokens_of(usage: Usage) -> int:

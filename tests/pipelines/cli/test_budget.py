@@ -5,11 +5,14 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import msgspec
 import pytest
 
+from agentmill.pipelines.recipes.plan import Plan
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.tables import Table
 from agentmill.synthesis.policies.cost import LEDGER, read_ledger
 from tests.errors import shows
@@ -79,6 +82,24 @@ def test_a_run_that_stops_says_what_it_has_cost(tmp_path: Path, capsys: pytest.C
         assert capsys.readouterr().err.splitlines()[-3].startswith(told)
         assert agentmill("run", recipe, "models.actor.sampling.max_tokens=0") == 2
         assert "so far" not in capsys.readouterr().err
+
+
+def test_a_ledger_that_is_damaged_meanwhile_does_not_hide_what_ended_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_environments(tmp_path, copies=1)
+
+    def ended(plan: Plan, *_: object) -> Never:
+        plan.run_dir.mkdir()
+        (plan.run_dir / LEDGER).write_bytes(b"no database" * 100)
+        raise UserError("the device is full", ErrorCode.NO_SPACE)
+
+    monkeypatch.setattr("agentmill.pipelines.cli.run.run_plan", ended)
+    recipe = write_recipe(tmp_path, DEMONSTRATE)
+    assert agentmill("run", recipe) == 2
+    assert shows(capsys.readouterr().err, "no-space", "the device is full")
+    assert agentmill("run", recipe) == 2
+    assert shows(capsys.readouterr().err, "damaged-file", tmp_path / "run" / LEDGER)
 
 
 def test_entries_of_one_model_have_budgets_of_their_own(tmp_path: Path) -> None:

@@ -130,6 +130,13 @@ def test_ledger_says_what_each_step_has_spent(tmp_path: Path) -> None:
     ]
 
 
+def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
+    ledger = tmp_path / "spending.sqlite"
+    ledger.write_bytes(b"no database" * 100)
+    with user_error("damaged-file", ledger, "remove it"):
+        read_ledger(ledger)
+
+
 def test_usage_that_is_half_counted_is_completed_by_the_estimate() -> None:
     expected = Usage(prompt_tokens=30, completion_tokens=50)
     assert completed(Usage(completion_tokens=4), expected) == (Usage(prompt_tokens=30, completion_tokens=4), True)
