@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, field_validator
 
 from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.pipelines.operators.operator import Name
@@ -91,6 +91,16 @@ class Recipe(Config):
     # No field: the order of the keys in the file, in which a run keeps them.
     _order: list[str] = PrivateAttr([])
 
+    @field_validator("run_dir")
+    @classmethod
+    def _run_dir_at_home(cls, run_dir: str) -> str:
+        return at_home(run_dir)
+
+    @field_validator("data")
+    @classmethod
+    def _data_at_home(cls, data: dict[str, str]) -> dict[str, str]:
+        return {name: at_home(place) for name, place in data.items()}
+
     @property
     def order(self) -> list[str]:
         """The keys in the order in which they were written."""
@@ -100,6 +110,16 @@ class Recipe(Config):
         """The same, whose keys were written in this order."""
         self._order = list(keys)
         return self
+
+
+def at_home(path: str) -> str:
+    """``path`` with the home of the user in place of ``~``. Raises ``ValueError`` for a user without one."""
+    if not path.startswith("~"):
+        return path
+    try:
+        return str(Path(path).expanduser())
+    except RuntimeError as error:
+        raise ValueError(f"{path}: this user has no home folder; write the path out, or ./{path}") from error
 
 
 class Iterate(Config):

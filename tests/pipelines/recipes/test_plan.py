@@ -94,6 +94,15 @@ def test_data_names_tables_made_elsewhere(tmp_path: Path) -> None:
     assert [output.record for output in plan.steps[0].inputs["tasks"]] == ["Task"]
 
 
+def test_paths_in_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    seed_table(tmp_path / "worlds", [spec()])
+    plan = plan_of(tmp_path, [PROPOSE], "run_dir=~/runs/x", data={"environments": "~/worlds"})
+    assert (plan.run_dir, plan.data) == (tmp_path / "runs/x", {"environments": tmp_path / "worlds"})
+    with user_error("rule-broken", "run_dir", "~nobody-here/x"):
+        plan_of(tmp_path, [PROPOSE], "run_dir=~nobody-here/x")
+
+
 def test_last_is_the_newest_model_trained_from_the_declared_one(tmp_path: Path) -> None:
     evaluate = {"operator": "evaluate", "models": {"base": "actor@base", "tuned": "actor@last"}, "tasks": "tasks"}
     plan = plan_of(tmp_path, [*WORLD, SAMPLE, SFT, TRAIN, {**evaluate, "environments": "environments"}])
