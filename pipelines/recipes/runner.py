@@ -234,7 +234,10 @@ def opened(step: Step) -> Inputs:
 
 
 def resolved(recipe: Recipe) -> JsonObject:
-    """The recipe with overrides and its run directory: it makes the same run from any place."""
+    """The recipe with overrides and its run directory: it makes the same run in the same working directory.
+
+    Paths stay as they were written, since a published run has its recipe with it.
+    """
     settled = {"name", "run_dir", "seed", "runner"}
     given = recipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
     whole = {**recipe.model_dump(mode="json", include=settled), **given}

@@ -7,7 +7,6 @@ Selections know ids alone, so they are joined with the trajectories and tasks of
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 import polars as pl
 
@@ -17,6 +16,7 @@ from agentmill.pipelines.report.contents import MOST_ENVIRONMENTS, OTHERS
 from agentmill.pipelines.report.drawing import Section, Sheet
 from agentmill.pipelines.report.tallies import frames, names_of
 from agentmill.pipelines.runs.run import Run
+from agentmill.pipelines.runs.tables import place_of
 from agentmill.pipelines.view.sources import Source, is_table
 from agentmill.schemas.hub import is_address
 from agentmill.schemas.tables import RECORDS, Table
@@ -147,7 +147,8 @@ def environment_names(decided: pl.DataFrame, environments: Iterable[Source]) -> 
 
 def elsewhere(run: Run) -> list[Source]:
     """The tables that the entries of ``data`` name, where they are still there."""
-    places = {name: Path(place) for name, place in run.recipe.data.items() if not is_address(place)}
+    given = {name: place for name, place in run.recipe.data.items() if not is_address(place)}
+    places = {name: place_of(run.folder, run.recipe.run_dir, place) for name, place in given.items()}
     tables = [Source(name, Table.open(folder)) for name, folder in places.items() if is_table(folder)]
     return [each for each in tables if each.record in RECORDS]
 

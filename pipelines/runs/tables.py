@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -48,16 +47,30 @@ def evaluated(folder: Path, run: Path) -> bool:
 
 def given_to(run: Path) -> Iterator[Path]:
     """Where the tables lie that a run was given; of those on the Hub, where the run has downloaded them."""
-    places: dict[str, Any] = read_yaml(run / RECIPE).get("data") or {}
-    for place in map(str, places.values()):
+    recipe = read_yaml(run / RECIPE)
+    for place in map(str, (recipe.get("data") or {}).values()):
         if not is_address(place):
-            yield Path(place)
+            yield place_of(run, str(recipe.get("run_dir")), place)
             continue
         address = parse(place)
         commit = address.revision if address.pinned else revisions_of(run).get(str(address._replace(path="")))
         folder = None if commit is None else cached(address._replace(revision=commit))
         if folder is not None:
             yield folder
+
+
+def place_of(run: Path, run_dir: str, place: str) -> Path:
+    """The folder that a recipe names ``place``, which has run in ``run`` and calls this ``run_dir``.
+
+    A relative one is looked for from where the run was started, as long as ``run`` still ends with ``run_dir``, and
+    else from the working directory.
+    """
+    folder, ending = run.absolute().parts, Path(run_dir).parts
+    if not Path(run_dir).is_absolute() and folder[-len(ending) :] == ending:
+        there = Path(*folder[: -len(ending)], place)
+        if there.exists():
+            return there
+    return Path(place)
 
 
 def check_one_run(path: Path, run: Path | None, folders: Iterable[Path]) -> None:

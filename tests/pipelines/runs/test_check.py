@@ -87,6 +87,16 @@ def test_a_table_whose_inputs_vanished_or_changed_says_so(run: Path) -> None:
     assert wrong == ["its input of/demonstrations is another one now"]
 
 
+def test_relative_data_are_found_from_any_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_environments(tmp_path / "world")
+    monkeypatch.chdir(tmp_path)
+    data = {name: f"world/{name}" for name in ("environments", "tasks")}
+    assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE, run_dir="runs/small", data=data)) == 0
+    monkeypatch.chdir(tmp_path / "world")
+    for run in (Path("../runs/small").resolve(), Path("../runs/small")):
+        assert [each.wrong for each in check_tables(run)] == [[]]
+
+
 def test_a_step_does_not_start_from_a_damaged_table(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flip(run / "demonstrations/data/part-00000.parquet")
     recipe = write_recipe(run.parent, DEMONSTRATE, CHECK, EXPORT)
