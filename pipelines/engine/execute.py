@@ -20,6 +20,7 @@ from agentmill.pipelines.engine.liveness import Beat, Watchdog
 from agentmill.pipelines.engine.runner import quiet_beam
 from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.pipelines.engine.workspace import Workspace
+from agentmill.pipelines.processes.identity import is_alive
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, printable
 
@@ -97,9 +98,10 @@ def temporary_files_in(folder: Path) -> Iterator[None]:
 
 def give_up(worker: Beat, silent_s: float) -> None:
     """End a worker that is silent, if it is on this machine, and with it the attempt."""
-    # A pid of another machine would name a process of this one.
-    if worker.host == socket.gethostname():
-        with contextlib.suppress(ProcessLookupError):
+    # A pid of another machine would name a process of this one, and that of a process that ended may be used again.
+    if worker.host == socket.gethostname() and (not worker.process or is_alive(worker.process)):
+        # A worker of another user cannot be killed; that it is given up must be known all the same.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(worker.pid, signal.SIGKILL)
     chunks = ", ".join(map(str, worker.chunks[:4]))
     stop.lose(f"worker {worker.pid} on {worker.host} has been silent for {silent_s:.0f} s, with chunk {chunks}")

@@ -37,11 +37,15 @@ _POLL_S = 0.5
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """What a worker says of itself: where it is, and the chunks that it has taken and not done."""
+    """What a worker says of itself: where it is, and the chunks that it has taken and not done.
+
+    ``process`` is its identity, empty where that cannot be had.
+    """
 
     host: str
     pid: int
     chunks: list[int]
+    process: str = ""
 
 
 class Age:
@@ -64,6 +68,7 @@ class Pulse:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._file = workspace.path / "alive" / f"{socket.gethostname()}-{os.getpid()}.json"
+        self._process = identity(os.getpid()) or ""
         self._chunks: set[int] = set()
         self._lock = threading.Lock()
         self._launcher = Age()
@@ -84,7 +89,8 @@ class Pulse:
 
     def _write(self) -> None:
         with self._lock, contextlib.suppress(Exception):  # of a full device, or a folder that is gone: see _beat
-            write_note(self._file, Beat(socket.gethostname(), os.getpid(), sorted(self._chunks)))
+            beat = Beat(socket.gethostname(), os.getpid(), sorted(self._chunks), self._process)
+            write_note(self._file, beat)
 
     def _beat(self) -> None:
         while self._look():

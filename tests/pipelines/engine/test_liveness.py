@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Never
 
 import pytest
 
+from agentmill.pipelines.engine import execute
 from agentmill.pipelines.engine.liveness import SUPERSEDED, Beat, Watchdog
 from agentmill.pipelines.engine.workspace import Workspace, write_note
+from agentmill.pipelines.processes.identity import identity
 from tests.pipelines.engine.line import ROOT
 
 WORKER = """
@@ -129,6 +133,29 @@ def test_a_silent_worker_is_lost_if_it_has_work_and_nothing_else_goes_on(
     if found is not None:
         assert found[0] == beat
         assert found[1] > 0.05
+
+
+@pytest.mark.parametrize("error", [ProcessLookupError, PermissionError])
+def test_a_worker_that_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch, error: type[OSError]) -> None:
+    def refuse(*_: int) -> Never:
+        raise error
+
+    lost: list[str] = []
+    monkeypatch.setattr(execute.os, "kill", refuse)
+    monkeypatch.setattr(execute.stop, "lose", lost.append)
+    execute.give_up(Beat(socket.gethostname(), 7, [3]), 60.0)
+    assert lost == [f"worker 7 on {socket.gethostname()} has been silent for 60 s, with chunk 3"]
+
+
+def test_a_process_with_the_pid_of_a_worker_that_has_ended_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(execute.os, "kill", lambda pid, _: killed.append(pid))
+    monkeypatch.setattr(execute.stop, "lose", lambda _: None)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        own = str(identity(process.pid))
+        for known in ("", own, own + "0"):
+            execute.give_up(Beat(socket.gethostname(), process.pid, [3], known), 60.0)
+    assert killed == [process.pid] * 2
 
 
 def test_an_interrupt_that_falls_into_a_destructor_comes_again(tmp_path: Path) -> None:
