@@ -138,6 +138,11 @@ class Iterate(Config):
         """What is before the names of its rounds."""
         return "" if self.as_ is None else f"{self.as_}/"
 
+    @property
+    def certain(self) -> int:
+        """How many rounds are run whatever is measured: the first, and as many as `until` has patience for."""
+        return self.rounds if self.until is None else min(self.rounds, 1 + self.until.patience)
+
 
 class Fork(Config):
     """The control step that runs routes side by side: none knows of what another makes."""

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from agentmill.pipelines.operators.train import REWARD_MODEL, Training
-from agentmill.pipelines.recipes.grammar import BEST, Recipe, one_of, round_name
+from agentmill.pipelines.recipes.grammar import BEST, ROUND_NAME, Recipe, one_of, round_name
+from agentmill.pipelines.recipes.known_tables import may_be_missing
 from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.recipes.stopping import Decision
 from agentmill.pipelines.serving.models import ModelConfig, check_scorer
@@ -34,11 +35,17 @@ class KnownModels:
         self._adapters: set[str] = set()
         self._not_served: dict[str, str] = {}
         self._rounds: dict[str, list[str]] = {}
+        self._certain_rounds = 0
+        self._uncertain: list[ModelConfig] = []
         self.untrainable: dict[str, UserError] = {}
         """What is wrong with trainings of models that cannot be trained: they may be left out."""
 
-    def enter_loop(self, steps: Iterable[Mapping[str, Any]]) -> None:
-        """A loop of these steps begins: until they train a model, ``@last`` is the declared one."""
+    def enter_loop(self, steps: Iterable[Mapping[str, Any]], certain: int) -> None:
+        """A loop of these steps begins, of which so many rounds are ``certain``.
+
+        Until its steps train a model, ``@last`` is the declared one.
+        """
+        self._certain_rounds = certain
         self._will_be_trained = {str(step["model"]).partition("@")[0] for step in steps if "model" in step}
 
     def leave_loop(self, decision: Decision | None) -> None:
@@ -96,6 +103,8 @@ class KnownModels:
         known = self._versions[one_of(name, self._versions, "model", where)]
         versions = {**known, **dict.fromkeys(self._rounds.get(name, ())), LAST: None}
         version = one_of(version or BASE, versions, f"version of the model {name!r}:", where)
+        if ROUND_NAME.fullmatch(version) and any(known.get(version) is each for each in self._uncertain):
+            raise may_be_missing(reference, where, f"{name}@{LAST} or {name}@{BEST}")
         if version in known:
             return known[version]
         if name in self._will_be_trained:
@@ -146,6 +155,8 @@ class KnownModels:
         # Adapters that can be named are served, so a round is noted only where the recipe names it.
         if step.context.round and self._versions_named & {round_name(step.context.round), BEST}:
             versions[round_name(step.context.round)] = learned
+            if step.context.round > self._certain_rounds:
+                self._uncertain.append(learned)
 
     def _beside_adapters(self, config: ModelConfig) -> ModelConfig:
         """``config`` with all adapters of its model that can be named now, so that one server serves them all."""

@@ -25,6 +25,7 @@ class KnownTables:
     def __init__(self, outputs: Mapping[str, Output]) -> None:
         self._outputs = dict(outputs)
         self._in_the_loop: set[str] = set()
+        self._certain = 0
 
     def add(self, outputs: Iterable[Output], round_: int) -> None:
         """A step makes these tables, in a round or outside of one (0)."""
@@ -32,10 +33,15 @@ class KnownTables:
             self._outputs[each.name] = each
             if round_:
                 of_round = f"{each.name}@{round_}"
-                self._outputs[of_round] = msgspec.structs.replace(each, name=of_round)
+                certain = round_ <= self._certain
+                self._outputs[of_round] = msgspec.structs.replace(each, name=of_round, certain=certain)
 
-    def enter_loop(self, steps: list[dict[str, Any]]) -> None:
-        """A loop begins: tables of an earlier one with a name that it makes, too, are called by their newest only."""
+    def enter_loop(self, steps: list[dict[str, Any]], certain: int) -> None:
+        """A loop begins, of which so many rounds are ``certain``.
+
+        Tables of an earlier one with a name that it makes, too, are called by their newest only.
+        """
+        self._certain = certain
         self._in_the_loop = {name for _, name in named_steps(steps)}
         self._outputs = {
             name: made
@@ -88,7 +94,10 @@ class KnownTables:
         if version == PREVIOUS and round_:
             return [rounds[round_ - 1]] if round_ - 1 in rounds else []
         known = [*map(str, rounds), ALL, *([PREVIOUS] if round_ else [])]
-        return [rounds[int(one_of(version.removeprefix("round-").lstrip("0"), known, f"round of {base!r}", where))]]
+        found = rounds[int(one_of(version.removeprefix("round-").lstrip("0"), known, f"round of {base!r}", where))]
+        if not found.certain:
+            raise may_be_missing(name, where, f"{base} for the newest table, or {base}@{ALL}")
+        return [found]
 
     def _whole(self) -> list[str]:
         """The names of all tables, without those of rounds."""
@@ -98,6 +107,14 @@ class KnownTables:
         """The outputs of that name by round."""
         start = f"{name}@"
         return {int(each.removeprefix(start)): made for each, made in self._outputs.items() if each.startswith(start)}
+
+
+def may_be_missing(name: str, where: str, instead: str) -> UserError:
+    """The error of a name of a round that may not be reached, with what to write ``instead``."""
+    return UserError(
+        f"{where}: {name!r} may not be there, since `until` may end the loop before that round\nwrite {instead}",
+        ErrorCode.UNKNOWN_NAME,
+    )
 
 
 def external(name: str, path: str, revisions: dict[str, str]) -> Output:

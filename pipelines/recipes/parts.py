@@ -5,7 +5,7 @@ A partial run is not finished. Its steps are those of the whole run, so the plai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -41,15 +41,19 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 WHOLE = Part()
 
 
-def left_out(steps: Sequence[Step], part: Part) -> dict[str, str]:
+def left_out(steps: Sequence[Step], part: Part, unreached: Mapping[str, str] = {}) -> dict[str, str]:
     """The steps that are not run, each with the reason.
+
+    ``unreached`` are steps that a loop would have made if it had not ended, each with the last step that it made.
 
     A step that needs the table of one that is left out is left out, too, unless this table is there already. Raises
     ``UserError`` for a step that the recipe does not have.
     """
     if part.is_whole:
         return {}
-    given = dict(_named(steps, part))
+    until = unreached.get(part.until or "", part.until)
+    skip = tuple(name for name in part.skip if name not in unreached)
+    given = dict(_named(steps, msgspec.structs.replace(part, until=until, skip=skip)))
     found: dict[str, str] = {}
     makers = {folder: step for step in steps for folder in folders_of(step)}
     for step in steps:

@@ -6,6 +6,7 @@ Planning starts nothing and writes nothing; what it lets through can only fail f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def make_plan(recipe: Recipe, part: Part = WHOLE, revisions: Mapping[str, str] |
     """
     planner = Planner(recipe, revisions)
     steps = list(planner.expand(recipe.steps, Place("steps")))
-    without = left_out(steps, part)
+    without = left_out(steps, part, planner.unreached)
     for name, error in planner.models.untrainable.items():
         if name not in without:
             raise error
@@ -99,6 +100,8 @@ class Planner:
         self.data = {name: output.folder for name, output in made_elsewhere.items()}
         self._tables = KnownTables(made_elsewhere)
         self.models = KnownModels(recipe, self.revisions)
+        self.unreached: dict[str, str] = {}
+        """The steps of rounds that are left out since ``until`` has ended their loop, each with its last step."""
         self._taken: set[str] = {*RESERVED, *recipe.data}
 
     def expand(self, steps: list[dict[str, Any]], place: Place) -> Iterator[Step]:
@@ -121,11 +124,13 @@ class Planner:
             self._name(iterate.as_, place)
         folders = [f"{iterate.prefix}{round_name(number)}" for number in range(1, iterate.rounds + 1)]
         decision = self._decision(iterate, folders, place)
-        self.models.enter_loop(iterate.steps)
-        self._tables.enter_loop(iterate.steps)
+        self.models.enter_loop(iterate.steps, iterate.certain)
+        self._tables.enter_loop(iterate.steps, iterate.certain)
         ended = len(decision.values) if decision.stops else iterate.rounds
         for number, folder in enumerate(folders[:ended], 1):
             yield from self.expand(iterate.steps, place.below("steps", folder, number))
+        in_rounds = [[f"{place.prefix}{folder}/{output_name(step)}" for step in iterate.steps] for folder in folders]
+        self.unreached |= dict.fromkeys(chain(*in_rounds[ended:]), in_rounds[ended - 1][-1])
         self.models.leave_loop(decision if iterate.until is not None else None)
         self._tables.leave_loop()
 

@@ -15,6 +15,7 @@ class Output(msgspec.Struct, frozen=True):
     """A table that a step may read; ``record`` names the type of its rows.
 
     ``names`` are those of the annotations it holds, ``families`` those of its environments; ``None``: not known yet.
+    ``certain`` is false for that of a round before which ``until`` may end the loop.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Output(msgspec.Struct, frozen=True):
     record: str
     names: Names = None
     families: frozenset[str] | None = None
+    certain: bool = True
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

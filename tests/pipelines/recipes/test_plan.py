@@ -402,6 +402,34 @@ def test_models_of_a_round_and_of_the_best_one(tmp_path: Path) -> None:
     assert "round-03/explored" not in [step.name for step in stopped.steps]
 
 
+MEASURED = {**EVALUATE, "models": {"now": "actor@last"}, "as": "evaluation"}
+MAY_END = loop(*LOOP, MEASURED, until={"metric": "evaluation.success"})
+
+
+def test_rounds_that_until_cannot_leave_out_may_be_named(tmp_path: Path) -> None:
+    patient = loop(*LOOP, MEASURED, until={"metric": "evaluation.success", "patience": 2})
+    earlier = loop(EXPLORE, **{"as": "earlier"})
+    after = [{**SFT, "from": ["explored@3"], "as": "some"}, {**EVALUATE, "models": {"a": "actor@round-03"}}]
+    assert folders_of(plan_of(tmp_path, [*WORLD, patient, *after]), "some") == ["round-03/explored"]
+    body = [{**EXPLORE, "as": "tried"}, {**MEASURED, "models": {"now": "actor"}}]
+    other = loop(*body, until={"metric": "evaluation.success"})
+    assert folders_of(plan_of(tmp_path, [*WORLD, earlier, other, after[0]]), "some") == ["earlier/round-03/explored"]
+
+
+@pytest.mark.parametrize("part", [Part(until="round-03/explored"), Part(skip=("round-03/explored",))])
+def test_a_part_may_name_a_round_that_is_not_reached(tmp_path: Path, part: Part) -> None:
+    steps = [*WORLD, MAY_END, {**SFT, "as": "after"}]
+    assert "round-03/explored" in [each.name for each in plan_of(tmp_path, steps, part=part).steps]
+    for number, success in enumerate((0.3, 0.1), 1):
+        folder = tmp_path / f"run/round-0{number}/evaluation"
+        folder.mkdir(parents=True)
+        (folder / "evaluation.json").write_text(f'{{"splits": {{"a": {{"now": {{"success": {success}}}}}}}}}')
+    left_out = {} if part.skip else {"after": "after round-02/evaluation"}
+    assert plan_of(tmp_path, steps, part=part).left_out == left_out
+    with user_error("unknown-name", "round-04/explored"):
+        plan_of(tmp_path, steps, part=Part(skip=("round-04/explored",)))
+
+
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
@@ -423,6 +451,8 @@ def test_models_of_a_round_and_of_the_best_one(tmp_path: Path) -> None:
         ([loop(*LOOP), {**EVALUATE, "models": {"a": "actor@best"}}], ("unknown-name", "best", "last")),
         ([loop(*LOOP, until={"metric": "evaluation.success"})], ("unknown-name", "until.metric", "evaluation")),
         ([loop(*LOOP, until={"metric": "rows.success"})], ("unknown-name", "until.metric", "'rows'")),
+        ([MAY_END, {**EVALUATE, "models": {"a": "actor@round-03"}}], ("unknown-name", "round-03", "actor@best")),
+        ([MAY_END, {**SFT, "from": "explored@3"}], ("unknown-name", "rows", "'explored@3'", "explored@all")),
         ([SAMPLE, {"operator": "sft", "form": "explored", "as": "rows"}], ("unknown-key", "rows", "'form'")),
     ],
 )
