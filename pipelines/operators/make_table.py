@@ -102,7 +102,7 @@ def slots(context: StepContext) -> dict[str, int]:
 
 
 def _provenance(parameters: Operator, inputs: Inputs, context: StepContext, seeds: Sequence[Record]) -> Provenance:
-    config: dict[str, Any] = parameters.provenance_config(context)
+    config: dict[str, Any] = {**parameters.provenance_config(context), **parameters.names_config(inputs)}
     # These rows are an input as well, and no table in ``inputs`` has their digest.
     if seeds:
         config = {**config, "seeds": digest([identity(seed) for seed in seeds])}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, ClassVar, Literal, Self
 
 import msgspec
@@ -29,7 +30,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES, TRAINING_ROWS
 from agentmill.schemas.records.manifest import Manifest
-from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Dropped, Selection
 from agentmill.schemas.tables import Table, read_columns, read_shard
@@ -203,6 +204,14 @@ class Mix(FilterParameters):
         notes += [f"warning: nothing of {name} is in it" for name in without]
         notes += [f"warning: `size: {self.size}` asks for {each}; shares differ" for each in self.missing(sizes)]
         return [*notes, *(kept_notes(manifest) if manifest.record == "Selection" else ())]
+
+    def names_config(self, inputs: Inputs) -> JsonObject:
+        """The folders of the tables that ``weights`` calls otherwise, since inputs are compared by folder."""
+        named = {} if self.weights is None else zip(self.from_, tables_of(inputs, "from"), strict=True)
+        folders = {name: table.folder.name for name, table in dict(named).items()}
+        # A table of the same run is called as its folder, but for its round and its route.
+        others = {name: folder for name, folder in folders.items() if PurePath(name.partition("@")[0]).name != folder}
+        return {"folders": others} if others else {}
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The mixture."""

@@ -227,6 +227,11 @@ class Operator(Config):
             del models[role]["sampling"]  # it samples nothing
         return {**parameters, **self._tokenizer_digests(), **({"models": models} if models else {})}
 
+    def names_config(self, inputs: Inputs) -> JsonObject:
+        """As ``provenance_config``, where the names that the recipe gives to its tables decide about the output."""
+        del inputs
+        return {}
+
     def _tokenizer_digests(self) -> JsonObject:
         """Tokenizers in local folders by the content of their file; those on the Hub are named by their commit."""
         named = {field: getattr(self, field) for field in self.tokenizers}

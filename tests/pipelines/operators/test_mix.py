@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentmill.pipelines.operators.operator import StepContext
@@ -21,7 +22,7 @@ from tests.builders import run_of_source, spec, task, trajectory
 from tests.errors import user_error
 from tests.model import tiny_model
 from tests.pipelines.engine.stages import rows_of, write_table
-from tests.pipelines.operators.steps import job, run, stage
+from tests.pipelines.operators.steps import StepRun, job, run, stage
 
 AGENT_TUNING = {"agent": 0.2, "chat": 0.8}
 
@@ -313,6 +314,27 @@ def test_a_quota_on_a_field_that_no_row_has(tmp_path: Path) -> None:
 def test_names_of_tables_are_part_of_what_a_step_is_compared_by() -> None:
     step = stage("mix", **{"from": ["agent", "chat"], "weights": AGENT_TUNING})
     assert step.provenance_config(StepContext())["weights"] == AGENT_TUNING
+
+
+def test_weights_follow_the_tables_that_their_names_mean(tmp_path: Path) -> None:
+    write(tmp_path)
+    weights = {"a": 0.2, "b": 0.8}
+
+    def mixture(**data: str) -> StepRun:
+        given = job(tmp_path, "mix", "mixed", **{"from": list(data.values())})
+        return msgspec.structs.replace(given, parameters=stage("mix", **{"from": [*data], "weights": weights}))
+
+    made = mixture(a="agent", b="chat").run()
+    assert mixture(b="chat", a="agent").finished() == made
+    with user_error("made-differently", "folders.a: agent -> chat"):
+        mixture(a="chat", b="agent").finished()
+
+
+def test_tables_of_a_run_are_named_by_their_folders(tmp_path: Path) -> None:
+    write(tmp_path / "round-01")
+    inputs = {"from": [Table.open(tmp_path / "round-01" / name) for name in ("agent", "chat")]}
+    step = stage("mix", **{"from": ["agent@1", "wide/chat"], "weights": {"agent@1": 0.2, "wide/chat": 0.8}})
+    assert step.names_config(inputs) == {}
 
 
 @pytest.mark.slow
