@@ -215,7 +215,8 @@ class AsyncFn(StageFn):
         _, journal = self._opened()
         result = self.workspace.store("results", shard, self._operation.writes)
         if not result.passing:  # else the chunk may be made anew, from these and what is tried again
-            journal.release({input_id for input_id, _ in chain(shard.rows, *shard.sides.values())})
+            used = {input_id for input_id, _ in chain(shard.rows, *shard.sides.values())}
+            journal.release(used | {letter.input_id for letter in shard.dropped})
         return self.counted(result)
 
     def _opened(self) -> tuple[Window, Journal]:

@@ -15,6 +15,8 @@ from agentmill.pipelines.engine.workspace import Plan, Workspace, read_note, wri
 from agentmill.pipelines.processes.identity import identity
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import MANIFEST_NAME, TEMPORARY_FOLDER
+from agentmill.schemas.records.verdict import Dropped
+from agentmill.schemas.tables import read_columns
 
 PLAN = "plan.json"
 _FOLDERS = ("results", "candidates", "alive")
@@ -56,9 +58,7 @@ def _take_over(workspace: Workspace) -> None:
         (workspace.path / name).unlink(missing_ok=True)
     # Signs of life of workers that are gone would never change again, and count as silence.
     shutil.rmtree(workspace.path / "alive", ignore_errors=True)
-    # A worker of the old attempt may still have the journal open, and an open file follows a rename.
-    renew(workspace.journal)
-    places = set()
+    places, dropped = set(), set[str]()
     for phase in ("results", "candidates"):
         for note in sorted((workspace.path / phase).glob("*.json")):
             result = read_note(note, ShardResult)
@@ -67,6 +67,11 @@ def _take_over(workspace: Workspace) -> None:
                 note.unlink()
             else:
                 places.add(result.place)
+                if result.passing:
+                    letters = workspace.path / result.place / "dropped" / result.chunk.name
+                    dropped.update(read_columns(letters, Dropped, ["input_id"])["input_id"].to_pylist())
+    # A worker of the old attempt may still have the journal open, and an open file follows a rename.
+    renew(workspace.journal, dropped)
     # No note names them: their worker ended between the files and the note.
     for path in workspace.path.glob("[0-9]*-*/"):
         if path.name not in places:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from agentmill.pipelines.engine.operation import SIDES, Result, Unit
-from agentmill.pipelines.engine.progress import TABLES, add_measures, note_flying, progress_snapshot
+from agentmill.pipelines.engine.progress import TABLES, add_measures, note_flying
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import Record
@@ -28,6 +28,9 @@ _QUERY_IDS = 500
 _BUSY_TIMEOUT_S = 60.0
 _BUSY_PAUSE_S = 0.05
 _NOTE_S = 0.5
+_TABLE = "CREATE TABLE IF NOT EXISTS ended (input_id TEXT PRIMARY KEY, outputs BLOB)"
+_DROPPED = b""
+"""In place of the outputs of an input that is tried again where its chunk is; without outputs it has ended for good."""
 _FULL_BYTES = 2**20
 """A device with less space than this is full: SQLite's log grows by less at a time."""
 
@@ -48,7 +51,7 @@ class Journal:
             self._switch_to_wal()
             # Safe from a kill. FULL would be safe from a power failure, too, at the price of a flush for each unit.
             self._database.execute("PRAGMA synchronous=NORMAL")
-            self._database.execute("CREATE TABLE IF NOT EXISTS ended (input_id TEXT PRIMARY KEY, outputs BLOB)")
+            self._database.execute(_TABLE)
             for table in TABLES:
                 self._database.execute(table)
         # The first note is not held back.
@@ -61,7 +64,7 @@ class Journal:
         who watches.
         """
         outputs = {result.input_id: self._encode(result) for result in results if result.dropped is None}
-        rows = [(input_id, outputs.get(input_id)) for input_id in unit]
+        rows = [(input_id, outputs.get(input_id, _DROPPED)) for input_id in unit]
         with self._disk_errors():
             # Waits for the write lock up to the time-out; a transaction that takes it later may be refused at once.
             self._database.execute("BEGIN IMMEDIATE")
@@ -105,13 +108,13 @@ class Journal:
                 ErrorCode.NO_SPACE,
             ) from error
 
-    def _encode(self, result: Result) -> bytes | None:
-        """What an input gave, as JSON; ``None`` for what JSON cannot say, which is then made again."""
+    def _encode(self, result: Result) -> bytes:
+        """What an input gave, as JSON; what JSON cannot say is made again, as if it had been dropped."""
         sides = [result.sides.get(side, []) for side in self._sides]
         try:
             return self._encoder.encode([result.measures, result.outputs, *sides])
         except (TypeError, ValueError, OverflowError):
-            return None
+            return _DROPPED
 
     def read(self, input_ids: Sequence[str]) -> dict[str, Result]:
         """The used ones among ``input_ids`` by id. One that cannot be decoded counts as not ended."""
@@ -119,7 +122,7 @@ class Journal:
         for start in range(0, len(input_ids), _QUERY_IDS):
             part = input_ids[start : start + _QUERY_IDS]
             marks = ",".join("?" * len(part))
-            query = f"SELECT input_id, outputs FROM ended WHERE outputs IS NOT NULL AND input_id IN ({marks})"
+            query = f"SELECT input_id, outputs FROM ended WHERE length(outputs) > 0 AND input_id IN ({marks})"
             for input_id, outputs in self._database.execute(query, part):
                 with contextlib.suppress(msgspec.DecodeError):
                     measures, given, *sides = self._decoder.decode(outputs)
@@ -128,7 +131,7 @@ class Journal:
         return found
 
     def release(self, input_ids: Iterable[str]) -> None:
-        """Give up the results of inputs whose shard is written; that they have ended stays known."""
+        """Give up the results of inputs whose shard is written; that they have ended, also as dropped, stays known."""
         with self._disk_errors():
             self._database.execute("BEGIN IMMEDIATE")
             self._database.executemany("UPDATE ended SET outputs = NULL WHERE input_id = ?", ((i,) for i in input_ids))
@@ -139,10 +142,11 @@ class Journal:
         self._database.close()
 
 
-def renew(path: Path) -> None:
+def renew(path: Path, done: Iterable[str] = ()) -> None:
     """Replace a journal by a copy, so that who still has the old one open writes into nothing.
 
-    Raises ``UserError`` if it cannot be read, or the device is full.
+    Inputs that were dropped have not ended in the copy, since they are tried again, but for those of chunks that are
+    ``done``. Raises ``UserError`` if it cannot be read, or the device is full.
     """
     fresh, logs = path.with_suffix(".new"), [path.with_name(f"{path.name}-{end}") for end in ("wal", "shm")]
     if not path.exists():
@@ -161,8 +165,10 @@ def renew(path: Path) -> None:
         ):
             # A copy of the file alone would lack what is still in its log.
             held.backup(copied)
-            for table in TABLES:  # a full device may have been in the way of some
+            for table in (_TABLE, *TABLES):  # a full device may have been in the way of some
                 copied.execute(table)
+            copied.executemany("UPDATE ended SET outputs = NULL WHERE input_id = ?", ((each,) for each in done))
+            copied.execute("DELETE FROM ended WHERE outputs = ?", (_DROPPED,))
             copied.execute("DELETE FROM flying")
             copied.commit()
     except sqlite3.DatabaseError as error:
@@ -185,5 +191,12 @@ def entry_type(writes: type[Record], sides: Sequence[str]) -> Any:
 
 
 def ended(path: Path) -> int:
-    """How many inputs a journal holds; 0 if there is none."""
-    return progress_snapshot(path, 0.0).ended
+    """How many inputs of a journal are not done again by the next attempt; 0 if there is no journal."""
+    if not path.exists():
+        return 0
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)) as database:
+            kept = "SELECT count(*) FROM ended WHERE outputs IS NULL OR outputs != ?"
+            return int(database.execute(kept, (_DROPPED,)).fetchone()[0])
+    except sqlite3.Error:
+        return 0

@@ -55,10 +55,12 @@ def test_episodes_of_a_provider_that_was_down_are_played_again(
         provider.down, before = False, provider.asked
         assert agentmill("run", path) == 0
         again = provider.asked - before
+        told = capsys.readouterr().err
     table = Table.open(tmp_path / "run/demonstrations")
     read = table.manifest.counts.read
     assert table.manifest.counts == Counts(read=read, used=read, dropped=0, written=read)
     assert 0 < again < read, "what was used is not asked for again"
+    assert f"{read} inputs, {read - again} done before" in told
 
 
 def test_a_few_such_episodes_are_dead_letters_and_flags_say_otherwise(

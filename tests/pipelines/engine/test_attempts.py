@@ -19,6 +19,7 @@ from agentmill.pipelines.engine.shard import Shard
 from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.pipelines.engine.workspace import Halt, Plan, Superseded, Workspace, create_note, read_note
 from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.verdict import Dropped
 from agentmill.schemas.tables import Table
 from tests.pipelines.engine.operations import Shout
 from tests.pipelines.engine.stages import bytes_of, order, rows_of, task, write_table
@@ -131,6 +132,24 @@ def test_who_has_the_journal_of_an_earlier_attempt_open_writes_into_nothing(task
         assert ended(again.journal) == 1
     with journal(again) as held:
         assert held.read(["task-0000", "task-0001"]).keys() == {"task-0000"}
+
+
+def test_inputs_that_a_finished_chunk_dropped_have_ended(tasks: Table, tmp_path: Path) -> None:
+    chunks = plan([tasks], 10)
+    request = order(Shout(), tasks, tmp_path / "out")
+    workspace = begun(request, chunks)
+    letters = {i: Dropped(input_id=f"task-{i:04d}", stage="shout", reason="timeout", blamed="policy") for i in (0, 20)}
+    shard = Shard(chunks[0], Shout())
+    with journal(workspace) as held:
+        for row, record in enumerate(read_chunk(chunks[0], Task)):
+            outputs = [] if row in letters else [record]
+            result = Result(input_id=record.task_id, outputs=outputs, dropped=letters.get(row))
+            held.write([record.task_id], [result])
+            shard.add([record.task_id], [result], {})
+        held.write(["task-0020"], [Result(input_id="task-0020", dropped=letters[20])])
+    stored = workspace.store("results", shard, Task)
+    assert stored.passing == 1
+    assert ended(begun(request, chunks).journal) == stored.counts.read
 
 
 def test_a_journal_that_was_only_begun_is_taken_over(tasks: Table, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from agentmill.pipelines.engine.journal import Journal, ended, renew
 from agentmill.pipelines.engine.operation import Result
+from agentmill.pipelines.engine.progress import progress_snapshot
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Dropped
 from tests.builders import tool_trajectory, trajectory
@@ -37,7 +38,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert again.read(["a", "b", "c", "d", "e"]) == {"a": results[0], "b": results[1]}
     assert again.read([]) == {}
     again.close()
-    assert ended(tmp_path / "work" / "journal.sqlite") == 4
+    assert ended(tmp_path / "work" / "journal.sqlite") == 2, "what was dropped is tried again"
 
 
 def test_many_ids_at_once(tmp_path: Path) -> None:
@@ -66,6 +67,24 @@ def test_results_are_given_up_once_their_shard_is_written(tmp_path: Path) -> Non
     assert set(journal.read(["a", "b"])) == {"b"}
     assert ended(tmp_path / "journal.sqlite") == 2
     journal.close()
+
+
+def test_what_was_dropped_has_ended_for_good_once_its_shard_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path, Trajectory)
+    journal.write(("a", "b"), [used("a", trajectory("a")), lost("b")])
+    for name in "cd":
+        journal.write((name,), [lost(name)])
+    journal.release(["a", "b"])
+    journal.close()
+    assert (ended(path), progress_snapshot(path, 0.0).ended) == (2, 4)
+    renew(path, ["d"])
+    assert ended(path) == progress_snapshot(path, 0.0).ended == 3
+    again = Journal(path, Trajectory)
+    again.write(("c",), [used("c", trajectory("c"))])
+    assert set(again.read(["a", "b", "c", "d"])) == {"c"}
+    again.close()
+    assert ended(path) == 4
 
 
 def test_no_journal_has_no_entries(tmp_path: Path) -> None:
