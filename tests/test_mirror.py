@@ -64,7 +64,6 @@ ELSEWHERE = {
     },
     "pipelines": {
         "chaos/test_chaos.py": "cli/chaos",
-        "cli/test_run.py": "recipes/runner",
         "cli/test_stages.py": "operators/make_table operators/run_context",
         "cli/test_tables.py": "cli/check cli/export cli/inspect cli/train operators/export runs/tables "
         "tables/inspection",
