@@ -51,6 +51,17 @@ def model_revision(folder: Path) -> str:
     return digest("model", [[path.name, file_sha256(path)] for path in files])[:16]
 
 
+def rendering_revision(folder: Path) -> str:
+    """Digest of what decides the tokens that a reward model reads of a trajectory: all of its files but the weights.
+
+    Of our own record of its training it is the views of the rows alone. Raises as ``read_json``.
+    """
+    files = [path for kind in ("*.json", "*.jinja", "*/*.jinja") for path in folder.glob(kind)]
+    files = sorted(path for path in files if path.name != TRAINING_RECORD)
+    held = [[path.relative_to(folder).as_posix(), file_sha256(path)] for path in files]
+    return digest("rendering", held, read_json(folder / TRAINING_RECORD).get("views"))[:16]
+
+
 def context_length(folder: Path) -> int | None:
     """The longest sequence that the model was made for, in tokens, if its configuration says."""
     config = read_json(folder / "config.json")

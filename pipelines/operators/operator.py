@@ -25,6 +25,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import file_sha256
 from agentmill.schemas.model_hub import hub_model, pinned_model
+from agentmill.schemas.models import rendering_revision
 from agentmill.schemas.records.manifest import MANIFEST_NAME, Manifest
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.tables import Table
@@ -233,11 +234,16 @@ class Operator(Config):
         return {}
 
     def _tokenizer_digests(self) -> JsonObject:
-        """Tokenizers in local folders by the content of their file; those on the Hub are named by their commit."""
+        """Tokenizers in local folders by their content; those on the Hub are named by their commit.
+
+        A reward model reads conversations, so for it the whole folder counts.
+        """
         named = {field: getattr(self, field) for field in self.tokenizers}
-        local = {field: text for field, text in named.items() if text is not None and hub_model(text) is None}
-        files = {field: Path(text) / TOKENIZER_FILE for field, text in local.items()}
-        return {field: file_sha256(file) for field, file in files.items() if file.is_file()}
+        local = {field: Path(text) for field, text in named.items() if text is not None and hub_model(text) is None}
+        folders = {field: folder for field, folder in local.items() if (folder / TOKENIZER_FILE).is_file()}
+        if self.scorer_roles:
+            return {field: rendering_revision(folder) for field, folder in folders.items()}
+        return {field: file_sha256(folder / TOKENIZER_FILE) for field, folder in folders.items()}
 
     def sampling(self, role: str) -> JsonObject:
         """Sampling parameters that go before those of the model in this role."""

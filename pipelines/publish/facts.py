@@ -65,12 +65,11 @@ def trainings(folder: Path) -> tuple[list[tuple[Path, Trained]], bool]:
 def base_of(folder: Path, model: str) -> Path | None:
     """Where the ``model`` lies that the one in ``folder`` started from; ``None`` if it is not on this machine.
 
-    It is ``folder`` itself where no further training can be known of: a bundled model, or one of the Hub that is not
-    in the cache.
+    Of a bundled model no further training is known: it is ``folder`` itself.
     """
     hub = hub_model(model)
     if hub is not None and hub.is_pinned:
-        return cached_model(hub, weights=False) or folder
+        return cached_model(hub, weights=False)
     # In a recipe, a bundled model is named by where it was converted to.
     if not model or model.startswith(BUNDLED) or Path(model).parent == cache_folder():
         return folder

@@ -91,15 +91,29 @@ class Recipe(Config):
     # No field: the order of the keys in the file, in which a run keeps them.
     _order: list[str] = PrivateAttr([])
 
+    # Kept as written, since a published run has its recipe with it.
     @field_validator("run_dir")
     @classmethod
-    def _run_dir_at_home(cls, run_dir: str) -> str:
-        return at_home(run_dir)
+    def _known_run_dir(cls, run_dir: str) -> str:
+        at_home(run_dir)
+        return run_dir
 
     @field_validator("data")
     @classmethod
-    def _data_at_home(cls, data: dict[str, str]) -> dict[str, str]:
-        return {name: at_home(place) for name, place in data.items()}
+    def _known_data(cls, data: dict[str, str]) -> dict[str, str]:
+        for place in data.values():
+            at_home(place)
+        return data
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run, with the home of the user in place of ``~``."""
+        return Path(at_home(self.run_dir))
+
+    @property
+    def places(self) -> dict[str, str]:
+        """The folders and addresses of ``data``, with the home of the user in place of ``~``."""
+        return {name: at_home(place) for name, place in self.data.items()}
 
     @property
     def order(self) -> list[str]:

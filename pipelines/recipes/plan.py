@@ -94,9 +94,9 @@ class Planner:
 
     def __init__(self, recipe: Recipe, revisions: Mapping[str, str] | None = None) -> None:
         self.recipe = recipe
-        self.run_dir = Path(recipe.run_dir)
+        self.run_dir = recipe.folder
         self.revisions = revisions_of(self.run_dir) if revisions is None else dict(revisions)
-        made_elsewhere = {name: external(name, path, self.revisions) for name, path in recipe.data.items()}
+        made_elsewhere = {name: external(name, path, self.revisions) for name, path in recipe.places.items()}
         self.data = {name: output.folder for name, output in made_elsewhere.items()}
         self._tables = KnownTables(made_elsewhere)
         self.models = KnownModels(recipe, self.revisions)

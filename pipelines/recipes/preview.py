@@ -13,7 +13,7 @@ import msgspec
 
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.operators.operator import Operator
-from agentmill.pipelines.recipes.grammar import Recipe
+from agentmill.pipelines.recipes.grammar import Recipe, at_home
 from agentmill.pipelines.recipes.plan import revisions_of
 from agentmill.pipelines.recipes.short_forms import inner_steps, operator_type
 from agentmill.pipelines.sources.hub import pinned
@@ -40,7 +40,9 @@ def preview(recipe: Recipe, n: int, *, dry: bool = False) -> Recipe:
     run_dir = f"{recipe.run_dir.rstrip('/')}{SUFFIX}"
     changes: dict[str, Any] = {"run_dir": run_dir, "steps": [small_step(step, n) for step in recipe.steps]}
     if not dry:
-        changes["data"] = {name: small_table(name, path, Path(run_dir), n) for name, path in recipe.data.items()}
+        changes["data"] = {
+            name: small_table(name, path, Path(at_home(run_dir)), n) for name, path in recipe.places.items()
+        }
     return recipe.model_copy(update=changes).ordered([*dict.fromkeys([*recipe.order, *changes])])
 
 

@@ -125,7 +125,7 @@ def resume(run: Run) -> str | None:
     """The command that goes on with an unfinished run."""
     if run.finished:
         return None
-    same = Path(run.recipe.run_dir).resolve() == run.folder.resolve()
+    same = run.recipe.folder.resolve() == run.folder.resolve()
     words = ["agentmill", "run", f"{run.folder}/recipe.yaml"]
     words += [] if same else [f"run_dir={run.folder}"]
     # Without it a run ends at the first table that was made from other inputs.

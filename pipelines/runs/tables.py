@@ -65,12 +65,13 @@ def place_of(run: Path, run_dir: str, place: str) -> Path:
     A relative one is looked for from where the run was started, as long as ``run`` still ends with ``run_dir``, and
     else from the working directory.
     """
-    folder, ending = run.absolute().parts, Path(run_dir).parts
-    if not Path(run_dir).is_absolute() and folder[-len(ending) :] == ending:
-        there = Path(*folder[: -len(ending)], place)
+    started, wanted = Path(run_dir).expanduser(), Path(place).expanduser()
+    folder, ending = run.absolute().parts, started.parts
+    if not started.is_absolute() and folder[-len(ending) :] == ending:
+        there = Path(*folder[: -len(ending)]) / wanted
         if there.exists():
             return there
-    return Path(place)
+    return wanted
 
 
 def check_one_run(path: Path, run: Path | None, folders: Iterable[Path]) -> None:

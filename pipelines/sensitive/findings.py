@@ -19,7 +19,7 @@ from agentmill.pipelines.sensitive.patterns import (
     ADDRESS,
     EDGE,
     EMAIL_ADDRESS,
-    ESCAPE,
+    ESCAPE_OF_ADDRESS,
     GAP,
     KEY_NAME,
     LOCAL_PATH,
@@ -61,7 +61,7 @@ VALUES: Mapping[str, str] = {
     "bearer_token": r"(?:\s|%20|\+)([A-Za-z0-9._~+/-]{20,})$",
     "named_key": rf"{KEY_NAME}{GAP}{{1,6}}([A-Za-z0-9+/_-]{{16,}})$",
     "url_password": r"://([^/]*:[^/]+)@",
-    EMAIL_ADDRESS: rf"^(?:{ESCAPE})?({ADDRESS})$",
+    EMAIL_ADDRESS: rf"^(?:{ESCAPE_OF_ADDRESS})?({ADDRESS})$",
     PHONE_NUMBER: r"(\+[1-9].*)$",
     LOCAL_PATH: r"((?:file://)?(?:\\*/|~\\*/)[\w.@+-]+(?:\\*/[\w.@+-]+)+|[A-Za-z]:\\+Users.*)$",
 }

@@ -111,12 +111,14 @@ value, and what documentation calls a password or a host (RFC 2606)."""
 UNSPECIFIC = {"basic_auth", "bearer_token", "named_key", "service_key", "url_password"}
 """Kinds without a provider's form: lines put together by guess make too many of them out of ordinary words."""
 
+ESCAPE_OF_ADDRESS = r"\\[nrt]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|\[[0-9;]+m"
+"""As ``ESCAPE``, without what may also be a bracket or a Windows domain before a name: ``[m``, ``CORP\\bob``."""
 ADDRESS = r"[A-Za-z0-9._%+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}\b"
-EMAIL = rf"(?:{ESCAPE})?{ADDRESS}|(?:{ESCAPE})@"
+EMAIL = rf"(?:{ESCAPE_OF_ADDRESS})?{ADDRESS}|(?:{ESCAPE_OF_ADDRESS})@"
 """With the escape before an address, whose letter is no part of it; an escape before ``@`` is no name (``NOBODY``)."""
 NOBODY = (
     r"(?i)@(?:.*\.)?(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost|local)$"
-    rf"|^(?:{ESCAPE})?(?:git)?@|no-?reply"
+    rf"|^(?:{ESCAPE_OF_ADDRESS})?(?:git)?@|no-?reply"
 )
 """Addresses that belong to nobody: domains of RFC 2606, users of Git hosts, senders that take no answer, and what only
 an escape makes one, as before a decorator in code."""

@@ -193,3 +193,25 @@ def test_a_tokenizer_counts_by_its_content(operator: str, tmp_path: Path) -> Non
     assert one == moved
     assert {key for key in one if one[key] != other[key]} == {"tokenizer"}
     assert config("org/model@main")["tokenizer"] == "org/model@main"
+
+
+def test_the_tokenizer_of_a_reward_model_counts_with_how_it_shows_conversations(tmp_path: Path) -> None:
+    def config(name: str, **files: str) -> JsonObject:
+        for file, text in {"tokenizer.json": "{}", "chat_template.jinja": "A", **files}.items():
+            path = tmp_path / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        given = {"of": "x", "scorer": "m", "tokenizer": str(tmp_path / name)}
+        return stage("scorer", **given).provenance_config(StepContext(models={"scorer": model()}))
+
+    record = {"training.json": '{"views": [["pairs", {"role": "user"}]], "seconds": 1}'}
+    one = config("one", **record)
+    assert one == config("moved", **{"training.json": record["training.json"].replace("1}", "2}")})
+    others = (
+        {**record, "chat_template.jinja": "B"},
+        {**record, "additional_chat_templates/tool_use.jinja": "C"},
+        {**record, "tokenizer_config.json": '{"bos_token": "<s>"}'},
+        {"training.json": record["training.json"].replace("user", "tool")},
+    )
+    for number, files in enumerate(others):
+        assert config(f"other-{number}", **files) != one

@@ -226,19 +226,22 @@ def test_a_base_is_found_where_the_training_was_started(adapter: Path, tmp_path:
     assert "non-commercial" in checked(adapter)["licences"].detail
 
 
-@pytest.mark.parametrize("base", ["bundled:smollm2-135m-instruct", f"org/base@{'0' * 40}", cache_folder() / "none"])
+@pytest.mark.parametrize("base", ["bundled:smollm2-135m-instruct", cache_folder() / "none"])
 def test_a_base_that_nobody_here_trained_needs_no_note(adapter: Path, tmp_path: Path, base: Path | str) -> None:
     trained(adapter, tmp_path, "MIT", base)
     assert checked(adapter)["licences"].level == "passed"
 
 
-def test_a_tuned_base_in_the_cache_of_the_hub_counts(
+def test_a_base_of_the_hub_is_looked_at_in_the_cache(
     adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = "0" * 40
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    trained(adapter, tmp_path / "unknown", "MIT", f"org/base@{commit}")
+    assert checked(adapter)["licences"].level == "note"
     base = tmp_path / "cache/models--org--base/snapshots" / commit
     base.mkdir(parents=True)
+    assert checked(adapter)["licences"].level == "passed"
     trained(base, tmp_path / "one", "CC-BY-NC-4.0")
     trained(adapter, tmp_path / "two", "MIT", f"org/base@{commit}")
     assert "non-commercial" in checked(adapter)["licences"].detail

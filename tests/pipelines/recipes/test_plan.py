@@ -11,6 +11,7 @@ from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.parts import WHOLE, Part
 from agentmill.pipelines.recipes.plan import Plan, make_plan
+from agentmill.pipelines.recipes.runner import resolved
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.records.verdict import Label
 from tests.builders import spec, task, trajectory
@@ -99,6 +100,8 @@ def test_paths_in_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.Monke
     seed_table(tmp_path / "worlds", [spec()])
     plan = plan_of(tmp_path, [PROPOSE], "run_dir=~/runs/x", data={"environments": "~/worlds"})
     assert (plan.run_dir, plan.data) == (tmp_path / "runs/x", {"environments": tmp_path / "worlds"})
+    # A published run has its recipe with it.
+    assert {"run_dir": "~/runs/x", "data": {"environments": "~/worlds"}}.items() <= resolved(plan.recipe).items()
     with user_error("rule-broken", "run_dir", "~nobody-here/x"):
         plan_of(tmp_path, [PROPOSE], "run_dir=~nobody-here/x")
 

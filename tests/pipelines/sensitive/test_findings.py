@@ -97,6 +97,20 @@ def test_the_letter_of_an_escape_is_no_part_of_an_address(escape: str) -> None:
         assert redacted(nobody) == [nobody]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("to: [mia@firm.org, bob@firm.org]", "to: [[EMAIL_ADDRESS_1], [EMAIL_ADDRESS_2]]"),
+        ("[mary@firm.org](mailto:mary@firm.org)", "[[EMAIL_ADDRESS_1]](mailto:[EMAIL_ADDRESS_1])"),
+        ("Assigned: [m@firm.org]", "Assigned: [[EMAIL_ADDRESS_1]]"),
+        (r"CORP\bob@firm.org logged in", r"CORP\[EMAIL_ADDRESS_1] logged in"),
+        (r'{"user": "CORP\\anna@firm.org"}', r'{"user": "CORP\\[EMAIL_ADDRESS_1]"}'),
+    ],
+)
+def test_the_first_letter_of_a_name_is_no_escape(text: str, expected: str) -> None:
+    assert redacted(text) == [expected]
+
+
 def test_only_the_sorts_that_are_asked_for() -> None:
     assert redacted(f"{TOKEN} a@firm.org", sorts=("personal",)) == [f"{TOKEN} [EMAIL_ADDRESS_1]"]
 
