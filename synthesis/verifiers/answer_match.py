@@ -21,14 +21,14 @@ from agentmill.schemas.records.trajectory import AnyItem, Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern, Regex
-from agentmill.synthesis.verifiers.grounding import NUMBER
+from agentmill.synthesis.verifiers.grounding import NUMBER, with_plain_signs
 from agentmill.synthesis.verifiers.rules import answer_at, last_answer
 from agentmill.synthesis.verifiers.verifier import ROUNDING, Need, Verifier, listed_at
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
-APART = re.compile(rf"(?<!\w-){NUMBER.pattern}")
-"""A number that is no part of a name such as F-16, which may be written F16."""
+APART = re.compile(rf"(?<![^\W\d]-){NUMBER.pattern}")
+"""A number that is no part of a name such as F-16, which may be written F16; the 5 of 3-5 is one."""
 
 
 class AnswerMatch(Verifier):
@@ -88,7 +88,7 @@ class AnswerMatch(Verifier):
         """Whether the answer is the number, or, unless it must be exact, holds it."""
         wanted = number_of(str(gold))
         alone = number_of(text)
-        found = [alone] if alone is not None else [number_of(each) for each in NUMBER.findall(text)]
+        found = [alone] if alone is not None else _numbers(text)
         if alone is None and self.method == "exact" and len(found) != 1:
             return False
         return any(each is not None and wanted is not None and self._near(each, wanted) for each in found)
@@ -133,7 +133,7 @@ def _lower(text: str) -> str:
 
 
 def _numbers(text: str) -> list[float | None]:
-    return [number_of(each) for each in APART.findall(text)]
+    return [number_of(each) for each in APART.findall(with_plain_signs(text))]
 
 
 def answer_key(text: str) -> str | None:
@@ -149,7 +149,7 @@ def answer_key(text: str) -> str | None:
         # A large exponent is infinite as a float, and -0 equals 0.
         return digest("number", alone + 0.0 if math.isfinite(alone) else str(alone))
     words, _ = _comparable(text, text)
-    return digest("text", words, [str(number_of(each)) for each in NUMBER.findall(text)])
+    return digest("text", words, [str(number_of(each)) for each in NUMBER.findall(with_plain_signs(text))])
 
 
 def f1(answer: Sequence[str], gold: Sequence[str]) -> float:
@@ -167,8 +167,8 @@ def _golds(task: Task | None, path: str) -> list[str | float]:
 
 
 def number_of(text: str | float) -> float | None:
-    """A number, with commas between thousands, a currency or a per cent sign around it."""
-    plain = str(text).strip().strip("$€£% ").removesuffix(".")
+    """A number, with commas between thousands, a currency or a per cent sign around it, also after its own sign."""
+    plain = with_plain_signs(str(text).strip()).strip("$€£¥% ").removesuffix(".")
     if not re.fullmatch(NUMBER.pattern, plain):
         return None
     return float(plain.replace(",", ""))

@@ -32,6 +32,7 @@ NAME = re.compile(r"\w[\W_]+\w|\d")
 """A name of two words, or with a digit; single words such as ``open`` are in a thought by chance."""
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w])")
+_SIGNED_CURRENCY = re.compile(r"(?<![\w.])([-+])[$€£¥]\s?(?=\d)")
 _INSIDE_BEFORE = re.compile(r"[\w.]")
 _INSIDE_AFTER = re.compile(r"\w|\.\d")
 
@@ -57,8 +58,14 @@ class ShownValues:
 
 
 def numbers_in(text: str) -> list[float]:
-    """The numbers in a text, also with commas between thousands."""
-    return [float(found.replace(",", "")) for found in NUMBER.findall(text)]
+    """The numbers in a text, also with commas between thousands and a currency between sign and digits."""
+    return [float(found.replace(",", "")) for found in NUMBER.findall(with_plain_signs(text))]
+
+
+def with_plain_signs(text: str) -> str:
+    """``text`` with hyphens as minus signs, and the sign of an amount at its digits: ``-$5`` is ``-5``."""
+    # A sign after a word or a number is none (5-$10 is a range), nor is one before a blank (a list: - $5).
+    return _SIGNED_CURRENCY.sub(r"\1", text.replace("\N{MINUS SIGN}", "-"))
 
 
 def leaves(value: JsonValue) -> Iterator[str | float]:

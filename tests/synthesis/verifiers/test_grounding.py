@@ -11,7 +11,7 @@ import time
 import pytest
 
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.synthesis.verifiers.grounding import ShownValues, fault_of, language_of, leaves
+from agentmill.synthesis.verifiers.grounding import ShownValues, fault_of, language_of, leaves, numbers_in
 from tests.builders import agent_message, called, instruction, seen, trajectory
 
 ASKED = "Please bring the red ball from the kitchen into the garden, and come back when you are done."
@@ -115,6 +115,11 @@ def test_a_value_is_found_as_a_whole(value: str | float, there: bool) -> None:
 def test_texts_are_found_as_by_an_expression(value: str) -> None:
     expected = re.search(rf"(?<![\w.]){re.escape(value)}(?!\w)(?!\.\d)", SHOWN.casefold()) is not None
     assert ShownValues(SHOWN).has(value) is expected
+
+
+def test_the_sign_of_an_amount_is_that_of_the_number() -> None:
+    text = "Balance: -$25, fee +€ 3, change \N{MINUS SIGN}1,000.5, between $5-$10, F-16.\n- $7"
+    assert numbers_in(text) == [-25, 3, -1000.5, 5, 10, 16, 7]
 
 
 def test_leaves_are_texts_and_numbers() -> None:
