@@ -34,7 +34,7 @@ class Requirement(Config):
     id: PartId
     text: str | None = Field(default=None, min_length=1, description="what judges check, in words")
     rule: Annotated[Rule, BeforeValidator(_with_id)] | None = Field(
-        default=None, description="what is computed: a rule as in check_rules, without an id"
+        default=None, description="what is computed: a rule as in check_rules, without id, weight and veto"
     )
     weight: float = Field(default=1.0, gt=0, description="how much of the score it is")
     veto: bool = Field(default=False, description="where it is not met, nothing passes")
@@ -43,6 +43,15 @@ class Requirement(Config):
     def _can_be_checked(self) -> Requirement:
         if self.text is None and self.rule is None:
             raise ValueError(f"requirement {self.id!r} has neither `text` nor `rule`")
+        return self
+
+    @model_validator(mode="after")
+    def _counts_as_a_whole(self) -> Requirement:
+        # Of its rule only the violations are used, so these keys would have no effect there.
+        of_rule = set() if self.rule is None else self.rule.model_fields_set
+        misplaced = next((key for key in ("veto", "weight") if key in of_rule), None)
+        if misplaced is not None:
+            raise ValueError(f"`{misplaced}` of requirement {self.id!r} is within its `rule`; give it beside `rule`")
         return self
 
 

@@ -110,6 +110,8 @@ async def test_an_answer_that_does_not_fit_leaves_the_requirement_unscored(text:
         ([{"id": "a", "txt": "b"}], ("unknown-key", "'txt'", "text")),
         ([{"id": "a", "rule": {"nevr": {}}}], ("unknown-key", "'nevr'", "never")),
         ([{"id": "a b", "text": "c"}], ("invalid-value",)),
+        ([{**NO_FLY, "rule": {**NO_FLY["rule"], "veto": True}}], ("rule-broken", "`veto` of requirement")),
+        ([{**NO_FLY, "rule": {**NO_FLY["rule"], "weight": 2}}], ("rule-broken", "`weight` of requirement")),
     ],
 )
 def test_rubrics_that_make_no_sense_are_refused(rubric: list[Any], message: tuple[str, ...]) -> None:
