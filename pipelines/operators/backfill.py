@@ -11,7 +11,7 @@ from pydantic import Field
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation
 from agentmill.pipelines.operators.judged_verify import JudgedVerify, Judging
-from agentmill.pipelines.operators.lookup import Relation
+from agentmill.pipelines.operators.lookup import BRANCHES
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.step_estimates import check_replaced
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
@@ -27,7 +27,7 @@ from agentmill.synthesis.verifiers.judging import Panel
 from agentmill.synthesis.verifiers.verifier import Finding, Verifier
 
 WRITER, ALTERNATIVES = "writer", "alternatives"
-BRANCHES = Relation(ALTERNATIVES, "parent_id", "trajectory_id", ErrorCode.BRANCHES_OF_OTHERS)
+RELATION = BRANCHES._replace(role=ALTERNATIVES)
 STEPS = "steps."
 """Before what became of a step in the metrics: ``written``, or the reason for which it stays without a thought."""
 
@@ -70,31 +70,37 @@ class Backfill(JudgedVerify, BackfillVerifier):
     def check_inputs(self, inputs: Inputs) -> None:
         """Raises ``UserError`` for alternatives that all belong to other trajectories, or replace no turn."""
         if self.alternatives:
-            BRANCHES.check(inputs)
+            RELATION.check(inputs)
             check_replaced(tables_of(inputs, ALTERNATIVES))
 
     def notes(self, manifest: Manifest) -> list[str]:
-        """A line with the steps that stay without a thought, and why."""
+        """A line with the steps that stay without a thought, and why; a warning of alternatives that belong to none."""
         counts = {name.removeprefix(STEPS): int(n) for name, n in manifest.metrics.items() if name.startswith(STEPS)}
         without = {name: n for name, n in sorted(counts.items()) if name != WRITTEN}
         why = ", ".join(f"{name} {n:,}" for name, n in without.items())
         text = f"warning: {sum(without.values()):,} of {sum(counts.values()):,} steps have got no thought ({why})"
-        return [*super().notes(manifest), *([text] if without else [])]
+        return [*super().notes(manifest), *([text] if without else []), *RELATION.notes(manifest)]
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The thoughts."""
         verifier = self.verifier()
         assert isinstance(verifier, BackfillVerifier)
         window = self.window or max((model.window for model in context.models.values()), default=1)
-        index = TrajectoryIndex(tables_of(inputs, ALTERNATIVES))
+        branches = Branches(
+            TrajectoryIndex(tables_of(inputs, ALTERNATIVES)), RELATION.metrics(inputs) if self.alternatives else {}
+        )
         settings = self.settings(context.models)
-        return Backfilling(verifier, Branches(index), settings, self.seed_of(context), window)
+        return Backfilling(verifier, branches, settings, self.seed_of(context), window)
 
 
 class Branches:
-    """First turns of branches, by the trajectory that they leave. Pickles as paths; of each an id is kept."""
+    """First turns of branches, by the trajectory that they leave. Pickles as paths; of each an id is kept.
 
-    def __init__(self, index: TrajectoryIndex) -> None:
+    ``metrics`` tell how many branches there are, and how many leave none of the trajectories that are read.
+    """
+
+    def __init__(self, index: TrajectoryIndex, metrics: Mapping[str, float]) -> None:
+        self.metrics = metrics
         self._index = index
         self._ids: dict[str, list[str]] = {}
 
@@ -144,3 +150,7 @@ class Backfilling(Judging):
         """As ``Judging.measures``; of steps, what became of them."""
         counted = {} if output.item is None else {f"{STEPS}{output.reason or WRITTEN}": 1}
         return {**super().measures(output), **counted}
+
+    def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """With the numbers of alternatives."""
+        return {**super().summed(metrics), **self._branches.metrics}

@@ -14,7 +14,7 @@ from pydantic import Field
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.bounds import Bounds, mapped, product
 from agentmill.pipelines.operators.bounds import Rows as RowBounds
-from agentmill.pipelines.operators.lookup import OF_OTHERS, Relation
+from agentmill.pipelines.operators.lookup import Relation
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
 from agentmill.pipelines.operators.verify import LABELS, unscored_notes, verdict_measures
@@ -81,9 +81,7 @@ class Labeller(FilterParameters):
 
     def notes(self, manifest: Manifest) -> list[str]:
         """Warnings, too, where verdicts say nothing, and where other trajectories belong to none that is read."""
-        role, others = self.relation.role, manifest.metrics.get(f"{self.relation.role}{OF_OTHERS}", 0)
-        foreign = f"warning: {others:,.0f} trajectories of `{role}` belong to none that is read, and count for nothing"
-        return [*super().notes(manifest), *unscored_notes(manifest), *([foreign] if others else [])]
+        return [*super().notes(manifest), *unscored_notes(manifest), *self.relation.notes(manifest)]
 
     def source(self, inputs: Inputs) -> Source:
         """What it knows of the other trajectories."""

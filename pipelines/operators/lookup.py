@@ -13,6 +13,7 @@ from agentmill.pipelines.engine.operation import identity, key_of
 from agentmill.pipelines.operators.operator import Inputs, tables_of
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table, read_columns, read_shard
@@ -187,6 +188,14 @@ class Relation(NamedTuple):
     def metrics(self, inputs: Inputs) -> Mapping[str, float]:
         """How many other trajectories there are, and how many of them belong to none that is read."""
         return {self.role: self.count(inputs), f"{self.role}{OF_OTHERS}": self.of_others(inputs)}
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """A warning of other trajectories that belong to none that is read, as ``metrics`` counted them."""
+        others = manifest.metrics.get(f"{self.role}{OF_OTHERS}", 0)
+        text = (
+            f"warning: {others:,.0f} trajectories of `{self.role}` belong to none that is read, and count for nothing"
+        )
+        return [text] if others else []
 
     def count(self, inputs: Inputs) -> int:
         """How many other trajectories there are."""

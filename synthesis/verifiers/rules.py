@@ -312,7 +312,9 @@ def answer_at(content: Sequence[AnyItem], place: int) -> str:
     """The text of an item: a message, code, or the texts and numbers among the arguments of a call."""
     item = content[place]
     if isinstance(item, ApiAction):
-        return "\n".join(str(value) for value in item.kwargs.values() if isinstance(value, str | int | float))
+        # A bool is an int in Python, and a flag of a call (final=True) is no part of its answer.
+        given = (value for value in item.kwargs.values() if not isinstance(value, bool))
+        return "\n".join(str(value) for value in given if isinstance(value, str | int | float))
     return item.content if isinstance(item, Action) else _text(item)
 
 

@@ -133,6 +133,21 @@ def test_branches_of_other_trajectories_are_refused(runs: Path) -> None:
         step.parameters.check_inputs(step.inputs)
 
 
+def test_alternatives_that_are_no_branches_are_refused_or_counted(runs: Path) -> None:
+    children = [walk("c", "go on", parent_id="a"), walk("d", "go back", parent_id="b")]
+    write_table(runs / "tried", [children], Trajectory)
+    given = {**GIVEN, "alternatives": "tried"}
+    step = job(runs, "backfill", "thoughts", models(), **given)
+    with user_error("branches-of-others", "alternatives"):
+        step.parameters.check_inputs(step.inputs)
+    branch = walk("e", "go north", "go west", parent_id="a", branch_turn=2)
+    write_table(runs / "tried", [[*children, branch]], Trajectory)
+    with FakeOpenAi(writes) as server:
+        manifest = job(runs, "backfill", "thoughts", models(), **given).run(endpoints(server))
+    assert (manifest.metrics["alternatives"], manifest.metrics["alternatives_of_others"]) == (3, 2)
+    assert "2 trajectories of `alternatives` belong to none" in stage("backfill", **given).notes(manifest)[-1]
+
+
 def test_a_plan_bounds_what_writer_and_judges_are_asked(tmp_path: Path) -> None:
     writer = {"policy": "openai", "model": "m", "endpoints": ["http://x/v1"]}
     models = {"actor": {"policy": "vllm", "model": "bundled:smollm2-135m-instruct"}, "wise": writer, "strict": writer}

@@ -218,6 +218,10 @@ def test_the_last_answer_is_a_message_a_call_or_code() -> None:
     assert last_answer([]) == (None, "")
 
 
+def test_flags_of_a_call_are_no_part_of_its_answer() -> None:
+    assert last_answer([called("submit", 1, answer="Paris", year=1889, final=True)]) == (0, "Paris\n1889")
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
