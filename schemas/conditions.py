@@ -27,6 +27,7 @@ from agentmill.schemas.errors import near_match
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Quality
+from agentmill.schemas.thresholds import exceeds, reaches
 from agentmill.schemas.views.annotations import KINDS, Annotations
 
 ANNOTATIONS = ("verdict", "label", "value", "quality")
@@ -158,8 +159,8 @@ class Condition(Config):
         # A bool is an int in Python, and would count as 0 or 1.
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        low = self.at_least is None or value >= self.at_least
-        return low and (self.at_most is None or value <= self.at_most)
+        low = self.at_least is None or reaches(value, self.at_least)
+        return low and (self.at_most is None or not exceeds(value, self.at_most))
 
 
 def value_at(row: Record, path: str) -> Any:

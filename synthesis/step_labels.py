@@ -27,15 +27,13 @@ from agentmill.schemas.records.trajectory import (
     ImageObservation,
     TextObservation,
 )
+from agentmill.schemas.thresholds import reaches
 from agentmill.synthesis.rollouts.step import acts
 from agentmill.synthesis.step_values import Step
 from agentmill.synthesis.strategies.branch import deed_of
 
 On = Literal["action", "state"]
 Effect = Literal["beneficial", "harmful"]
-
-ROUNDING = 1e-9
-"""A mean of scores may miss the share that it is by so much."""
 
 
 def turn_key(on: On, content: Sequence[AnyItem], turn: int) -> str | None:
@@ -112,7 +110,7 @@ def points_of(
         if scores:
             # fsum is exact, so the mean does not depend on the order of the samples.
             mean = math.fsum(scores) / len(scores)
-            found.append(Point(turn, item, len(scores), mean, mean >= success_at - ROUNDING))
+            found.append(Point(turn, item, len(scores), mean, reaches(mean, success_at)))
     return found
 
 

@@ -24,8 +24,8 @@ from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
+from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
-from agentmill.synthesis.verifiers.verifier import ROUNDING
 
 JUDGE = "combine"
 ROLES = ("verdicts", "values")
@@ -73,7 +73,7 @@ class WeightedScore(Config):
 
     def vetoes(self, counted: float) -> bool:
         """Whether the rescaled score fails the whole."""
-        return counted <= 0 if self.veto_below is None else counted < self.veto_below - ROUNDING
+        return counted <= 0 if self.veto_below is None else not reaches(counted, self.veto_below)
 
     def _rescaled(self, value: float) -> float:
         return value if self.from_ is None else min(1.0, max(0.0, self._position(value)))
@@ -210,8 +210,7 @@ def combine_scores(verdict: Verdict, found: Sequence[CountedScore], method: Meth
         verdict,
         status="scored",
         score=total,
-        # Weights are added up in floating point, so a full score may lie a hair below its sum.
-        passed=not vetoed and total >= pass_at - ROUNDING,
+        passed=not vetoed and reaches(total, pass_at),
         evidence={**evidence, **({"vetoed": vetoed} if vetoed else {})},
     )
 

@@ -35,10 +35,10 @@ from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Selection, TaskSelection
 from agentmill.schemas.tables import Table, read_columns
+from agentmill.schemas.thresholds import exceeds, reaches
 from agentmill.schemas.views.annotations import Criterion, score
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern
 from agentmill.synthesis.verifiers.answer_match import answer_key, answer_of
-from agentmill.synthesis.verifiers.verifier import ROUNDING
 
 UNKNOWN = TOO_FEW, NO_TASK = "too_few_attempts", "no_task"
 """The reasons why it is not known how hard a task is."""
@@ -115,15 +115,15 @@ class DifficultyBand(SelectionParameters):
     def is_too_coarse(self, attempts: int) -> bool:
         """Whether the band is narrower than the difference that one of so many attempts makes."""
         low, high = (0.0 if self.at_least is None else self.at_least), (1.0 if self.at_most is None else self.at_most)
-        return self.is_rate and high - low < 1 / attempts - ROUNDING
+        return self.is_rate and not reaches(high - low, 1 / attempts)
 
     def misses(self, rate: TaskRate) -> str | None:
         """Why a task of this rate is not in the band; ``None`` if it is."""
         if rate.value is None or rate.n < self.min_attempts:
             return TOO_FEW
-        if self.at_least is not None and rate.value < self.at_least - ROUNDING:
+        if self.at_least is not None and not reaches(rate.value, self.at_least):
             return TOO_HARD
-        return TOO_EASY if self.at_most is not None and rate.value > self.at_most + ROUNDING else None
+        return TOO_EASY if self.at_most is not None and exceeds(rate.value, self.at_most) else None
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Selections of what ``of`` holds. Raises ``UserError`` for other tables, and for tasks without attempts."""

@@ -14,6 +14,7 @@ from agentmill.pipelines.operators.step_estimates import BranchResult, branch_re
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table
+from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.synthesis.step_values import Step
 
@@ -64,7 +65,7 @@ class Corrections:
         scored = [branch for branch in every if branch.score is not None]
         succeeded: dict[int, list[str]] = defaultdict(list)
         for branch in scored:
-            if branch.score is not None and branch.score >= self._wanted.pass_at:
+            if branch.score is not None and reaches(branch.score, self._wanted.pass_at):
                 succeeded[branch.turn].append(branch.branch_id)
         turns = sorted(turn for turn, ids in succeeded.items() if len(ids) >= self._wanted.least)
         tried: JsonObject = {

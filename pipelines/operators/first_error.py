@@ -45,6 +45,7 @@ from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Table
+from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.policies.mistakes import EXPERT
@@ -231,7 +232,7 @@ class Locating(RowOperation[Trajectory, Verdict]):
         self, trajectory: Trajectory, steps: Sequence[Step], annotations: Annotations, counts: Counter[str]
     ) -> Located:
         result = score(self._parameters.score, trajectory, annotations)
-        if result is None or result >= self._parameters.pass_at:
+        if result is None or reaches(result, self._parameters.pass_at):
             return Located(None, "outcome_unknown" if result is None else "success", {})
         located: dict[str, Located] = {}
         if self._parameters.by != "judge":

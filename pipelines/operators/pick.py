@@ -29,11 +29,11 @@ from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, Trajectory
 from agentmill.schemas.records.verdict import Selection
+from agentmill.schemas.thresholds import ROUNDING
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern
 from agentmill.synthesis.verifiers.answer_match import answer_key, answer_of
-from agentmill.synthesis.verifiers.verifier import ROUNDING
 
 By = Literal["first", "best", "shortest", "cheapest", "vote", "random"]
 Ties = Literal["drop", "first"]

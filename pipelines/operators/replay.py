@@ -26,11 +26,11 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, Trajectory
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Table
+from agentmill.schemas.thresholds import ROUNDING, exceeds, reaches
 from agentmill.schemas.views.annotations import Criterion, score
 from agentmill.schemas.views.view import Unused
 
 NEW = "new"
-ROUNDING = 1e-9
 COLUMNS = ("trajectory_id", "outcome", "generation")
 
 
@@ -221,9 +221,9 @@ class Replaying(SelectionOperation):
             return None
         if each.score is None:
             return "unscored"
-        if given.at_least is not None and each.score < given.at_least:
+        if given.at_least is not None and not reaches(each.score, given.at_least):
             return "below_band"
-        return "above_band" if given.at_most is not None and each.score > given.at_most else None
+        return "above_band" if given.at_most is not None and exceeds(each.score, given.at_most) else None
 
     def _select(self, trajectory_id: str, reason: str | None, score: float | None = None) -> None:
         self._selections[trajectory_id] = Selection(

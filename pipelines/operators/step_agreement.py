@@ -23,8 +23,9 @@ from agentmill.pipelines.operators.trajectory_index import stream
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.annotations import Annotations
-from agentmill.synthesis.step_labels import ROUNDING, Agreement, On, agreements, turn_key
+from agentmill.synthesis.step_labels import Agreement, On, agreements, turn_key
 from agentmill.synthesis.step_values import steps_of
 from agentmill.synthesis.verifiers.verifier import Finding
 
@@ -110,7 +111,7 @@ class FirstTurns:
         share = sum(agreeing) / len(found)
         if not all(agreeing):
             evidence["first_item"] = found[agreeing.index(False)].item
-        passed = share >= given.pass_at - ROUNDING
+        passed = reaches(share, given.pass_at)
         whole = given.new_verdict(trajectory, status="scored", score=share, passed=passed, evidence=evidence)
         return [whole, *(each for agreement in found for each in self._on_step(trajectory, agreement))]
 
@@ -124,7 +125,7 @@ class FirstTurns:
         ]
 
     def _agrees(self, found: Agreement) -> bool:
-        return found.share >= self._parameters.agree_at - ROUNDING
+        return reaches(found.share, self._parameters.agree_at)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_found": {}}

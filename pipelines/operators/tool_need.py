@@ -25,8 +25,9 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.thresholds import exceeds
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
-from agentmill.synthesis.step_labels import ROUNDING, tool_steps
+from agentmill.synthesis.step_labels import tool_steps
 from agentmill.synthesis.step_values import steps_of
 from agentmill.synthesis.verifiers.verifier import Finding
 
@@ -94,7 +95,7 @@ class ClosedBook:
         evidence: JsonObject = {"attempts": rate.n, "unscored": rate.unscored}
         if rate.value is None or rate.n < given.min_attempts:
             return [given.new_verdict(trajectory, reason="too_few_attempts", evidence=evidence)]
-        needed = rate.value <= given.pass_rate_at_most + ROUNDING
+        needed = not exceeds(rate.value, given.pass_rate_at_most)
         items = tool_steps(trajectory.content, [step for step in steps_of(trajectory) if step.own])
         evidence |= {"pass_rate": rate.value, "tool_steps": len(items)}
         value = NEEDED if needed else NOT_NEEDED

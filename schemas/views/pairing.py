@@ -16,6 +16,7 @@ import msgspec
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.rows import Message, MessageCall
 from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, ApiAction, CodeAction
+from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.view import Unused
 
 REASONS: Mapping[str, str] = {
@@ -151,7 +152,7 @@ def compare(one: Candidate, other: Candidate, rules: Rules) -> Pair | str:
     common = min(len(chosen.actions), last_turn) - 1
     if chosen.actions[common] == rejected.actions[common]:
         return "equivalent"
-    if rules.min_chosen is not None and (chosen.score is None or chosen.score < rules.min_chosen):
+    if rules.min_chosen is not None and (chosen.score is None or not reaches(chosen.score, rules.min_chosen)):
         return "below_min_chosen"
     if gap is not None and gap <= rules.min_gap:
         return "gap_too_small"

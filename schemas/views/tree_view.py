@@ -14,6 +14,7 @@ from pydantic import Field
 
 from agentmill.schemas.records.rows import Message, SftRow
 from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.conversation import is_copied
 from agentmill.schemas.views.dialogue import Dialogue
@@ -105,10 +106,10 @@ class Families(Dialogue):
             else:
                 group.append(line)
         for group in kin:
-            good = [line for line in group if line.score >= self.threshold]
+            good = [line for line in group if reaches(line.score, self.threshold)]
             # The id decides between equals, so that the best one is the same in every run.
             good.sort(key=lambda line: (-line.score, len(line.turns), line.name))
-            made.update(self.rows_of(good, [line for line in group if line.score < self.threshold]))
+            made.update(self.rows_of(good, [line for line in group if not reaches(line.score, self.threshold)]))
         return made
 
     def rows_of(self, good: Sequence[Line], bad: Sequence[Line]) -> Made:

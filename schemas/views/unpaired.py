@@ -10,6 +10,7 @@ from pydantic import Field
 
 from agentmill.schemas.records.rows import Message, RowTokens, UnpairedRow
 from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.conversation import own_places
 from agentmill.schemas.views.dialogue import Dialogue
@@ -58,7 +59,7 @@ class Unpaired(Dialogue):
     ) -> UnpairedRow:
         messages, sampled = dialogue
         start, end, step, found = scored
-        label = found >= self.threshold
+        label = reaches(found, self.threshold)
         prompt = [silenced(message) for message in messages[:start]]
         completion = list(messages[start:end])
         return UnpairedRow(

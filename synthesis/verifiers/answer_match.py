@@ -19,11 +19,12 @@ from agentmill.schemas.ids import digest
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import AnyItem, Trajectory
 from agentmill.schemas.records.verdict import Verdict
+from agentmill.schemas.thresholds import reaches
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern, Regex
 from agentmill.synthesis.verifiers.grounding import NUMBER, with_plain_signs
 from agentmill.synthesis.verifiers.rules import answer_at, last_answer
-from agentmill.synthesis.verifiers.verifier import ROUNDING, Need, Verifier, listed_at
+from agentmill.synthesis.verifiers.verifier import Need, Verifier, listed_at
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -70,7 +71,7 @@ class AnswerMatch(Verifier):
         scores = [self.score_of(text, gold) for gold in golds]
         score = sum(scores) / len(scores) if self.every else max(scores)
         evidence = {"answer": text[:1000], "item": place, "gold": [str(gold) for gold in golds]}
-        passed = score >= self.pass_at - ROUNDING
+        passed = reaches(score, self.pass_at)
         return msgspec.structs.replace(verdict, status="scored", score=score, passed=passed, evidence=evidence)
 
     def score_of(self, text: str, gold: str | float) -> float:

@@ -17,6 +17,7 @@ from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Action, AnyItem, Trajectory
 from agentmill.schemas.records.verdict import Label
+from agentmill.schemas.thresholds import reaches
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.delimiting import delimited, judging_prompt
 from agentmill.synthesis.rollouts.llm_calls import TRIES
@@ -25,7 +26,7 @@ from agentmill.synthesis.step_values import Step, steps_of
 from agentmill.synthesis.verifiers.grounding import fault_of
 from agentmill.synthesis.verifiers.judge import ANSWERS, BinaryAnswer
 from agentmill.synthesis.verifiers.judging import Answer, Panel, Question, ask_all, object_schema, prompt_digest, spent
-from agentmill.synthesis.verifiers.verifier import ROUNDING, Finding, ModelVerifier
+from agentmill.synthesis.verifiers.verifier import Finding, ModelVerifier
 
 WRITTEN = "written"
 """What the steps are counted as that have got a thought."""
@@ -86,7 +87,7 @@ class BackfillVerifier(ModelVerifier):
         if not own:
             return [msgspec.structs.replace(whole, reason="no_steps")]
         share = (len(own) - len(asked) + written) / len(own)
-        return [msgspec.structs.replace(whole, status="scored", score=share, passed=share >= 1 - ROUNDING), *found]
+        return [msgspec.structs.replace(whole, status="scored", score=share, passed=reaches(share, 1)), *found]
 
     async def _on_step(
         self,

@@ -17,6 +17,7 @@ from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
+from agentmill.schemas.thresholds import reaches
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.delimiting import between, delimited, judging_prompt
 from agentmill.synthesis.rollouts.llm_calls import TRIES
@@ -30,7 +31,7 @@ from agentmill.synthesis.verifiers.judging import (
     prompt_digest,
     spent,
 )
-from agentmill.synthesis.verifiers.verifier import ROUNDING, ModelVerifier
+from agentmill.synthesis.verifiers.verifier import ModelVerifier
 
 Scale = Literal["binary", "1-5"]
 ANSWERS: dict[Scale, JsonObject] = {
@@ -119,7 +120,7 @@ class JudgeVerifier(ModelVerifier):
             reason = next(opinion.fault for opinion in opinions)
             return msgspec.structs.replace(verdict, reason=reason, evidence=evidence)
         score = sum(scores) / len(scores)
-        passed = score >= self.pass_at - ROUNDING
+        passed = reaches(score, self.pass_at)
         return msgspec.structs.replace(verdict, status="scored", score=score, passed=passed, evidence=evidence)
 
     async def _round(
@@ -165,7 +166,7 @@ class JudgeVerifier(ModelVerifier):
         if fault is None and None in scores:
             fault = "out_of_range"
         known = [score for score in scores if score is not None]
-        if fault is None and (max(known) >= self.pass_at) != (min(known) >= self.pass_at):
+        if fault is None and reaches(max(known), self.pass_at) != reaches(min(known), self.pass_at):
             fault = "contradicts_itself"
         reasons = next((answer.value.reasons for answer in answers if answer.value is not None), None)
         return Opinion(judge.identity, None if fault else sum(known) / len(known), reasons, fault)

@@ -16,9 +16,10 @@ from agentmill.schemas.config import Config
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label
+from agentmill.schemas.thresholds import reaches
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern
-from agentmill.synthesis.verifiers.verifier import ROUNDING, Finding, PartId, Verifier, check_ids
+from agentmill.synthesis.verifiers.verifier import Finding, PartId, Verifier, check_ids
 
 JUDGE = "milestones"
 
@@ -63,7 +64,7 @@ class Milestones(Verifier):
                 self.verdict(trajectory, JUDGE),
                 status="scored",
                 score=score,
-                passed=score >= self.pass_at - ROUNDING,
+                passed=reaches(score, self.pass_at),
                 evidence={"items": reached},
             )
         ]

@@ -16,6 +16,7 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
+from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.conversation import own_places
 from agentmill.schemas.views.sft import Per
 from agentmill.schemas.views.view import Unused
@@ -100,5 +101,5 @@ class ScorerVerifier(ModelVerifier):
         return self._decided(verdict, min(scores) if self.whole == "min" else sum(scores) / len(scores), evidence)
 
     def _decided(self, verdict: Verdict, score: float, evidence: JsonObject) -> Verdict:
-        passed = None if self.pass_at is None else score >= self.pass_at
+        passed = None if self.pass_at is None else reaches(score, self.pass_at)
         return msgspec.structs.replace(verdict, status="scored", score=score, passed=passed, evidence=evidence)

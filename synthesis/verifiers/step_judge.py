@@ -19,12 +19,13 @@ from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Action, Trajectory
 from agentmill.schemas.records.verdict import Label, Verdict
+from agentmill.schemas.thresholds import ROUNDING, reaches
 from agentmill.synthesis.rollouts.delimiting import between, delimited, judging_prompt, message_lines
 from agentmill.synthesis.rollouts.llm_calls import TRIES
 from agentmill.synthesis.step_values import Step, steps_of
 from agentmill.synthesis.verifiers.judge import ANSWERS, EXPLAINED, BinaryAnswer, GradedAnswer, Scale
 from agentmill.synthesis.verifiers.judging import Answer, Panel, Question, ask_all, object_schema, prompt_digest, spent
-from agentmill.synthesis.verifiers.verifier import ROUNDING, Finding, ModelVerifier
+from agentmill.synthesis.verifiers.verifier import Finding, ModelVerifier
 
 CRITICAL, OTHER = "critical", "other"
 SCALES: dict[str, Scale] = {"correct": "binary", "score": "1-5"}
@@ -111,7 +112,7 @@ class StepJudge(ModelVerifier):
             whole,
             status="scored",
             score=score,
-            passed=score >= self.pass_at - ROUNDING,
+            passed=reaches(score, self.pass_at),
             evidence={**evidence, "steps": len(scores), **({"first_item": wrong[0]} if wrong else {})},
         )
         return [judged, *found]

@@ -18,11 +18,12 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Action, AnyItem, CodeAction, MessageAction, Trajectory
 from agentmill.schemas.records.verdict import Verdict
+from agentmill.schemas.thresholds import reaches
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.sandbox import Limits, Pool, pool
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern
 from agentmill.synthesis.verifiers.rules import answer_at
-from agentmill.synthesis.verifiers.verifier import ROUNDING, Need, Verifier, listed_at
+from agentmill.synthesis.verifiers.verifier import Need, Verifier, listed_at
 
 PYTHON = ("python", "py", "python3")
 
@@ -65,7 +66,7 @@ class UnitTests(Verifier):
         failed = [{"test": number, "fault": fault} for number, fault in enumerate(faults) if fault is not None]
         score = 1 - len(failed) / len(tests)
         evidence: JsonObject = {"tests": len(tests), "failed": failed}
-        passed = score >= self.pass_at - ROUNDING
+        passed = reaches(score, self.pass_at)
         return msgspec.structs.replace(verdict, status="scored", score=score, passed=passed, evidence=evidence)
 
     def _fault(self, sandboxes: Pool, code: Sequence[str], test: str) -> str | None:

@@ -18,10 +18,8 @@ from agentmill.schemas.config import Config
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label, Verdict
+from agentmill.schemas.thresholds import reaches
 from agentmill.synthesis.environments.environment import Environment
-
-ROUNDING = 1e-9
-"""By so much a sum of weights may miss what it should be."""
 
 PartId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", description="what it is called: the verdict is NAME/ID")]
 
@@ -129,8 +127,7 @@ def weighted(verdict: Verdict, parts: Sequence[Part], pass_at: float, **evidence
         **({"vetoed": vetoed} if vetoed else {}),
         **evidence,
     }
-    # Weights are added up in floating point, so a full score may lie a hair below 1.
-    passed = not vetoed and score >= pass_at - ROUNDING
+    passed = not vetoed and reaches(score, pass_at)
     return msgspec.structs.replace(verdict, status="scored", score=score, passed=passed, evidence=found)
 
 

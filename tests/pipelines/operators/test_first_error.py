@@ -128,6 +128,21 @@ def test_least_asks_for_several_corrections_of_a_turn(ruin: Path) -> None:
     assert {v.reason for v in rows_of(ruin / "three")} == {"success", "none_succeeds"}
 
 
+def test_success_does_not_depend_on_rounding(ruin: Path) -> None:
+    for table in ("tried", "fixed"):
+        rows = [
+            msgspec.structs.replace(row, outcome=Outcome(reward=0.1 + 0.7 if row.outcome.status == "success" else 0.7))
+            for row in rows_of(ruin / table)
+        ]
+        write_table(ruin / table, [rows], Trajectory)
+    on = {"of": "tried", "by": "counterfactual", "branches": "fixed", "score": "reward"}
+    run(ruin, "first_error", "found", pass_at=0.8, **on)
+    assert sorted((v.reason or "", v.evidence.get("turn")) for v in rows_of(ruin / "found")) == [
+        ("", 2),
+        ("success", None),
+    ]
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_order_of_tables_decides_nothing(order: int, ruin: Path) -> None:
     for edit in ("replace", "insert"):

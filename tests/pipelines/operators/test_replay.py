@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.operators.replay import likelihood
-from agentmill.schemas.records.trajectory import Trajectory, TurnTokens
+from agentmill.schemas.records.trajectory import Outcome, Trajectory, TurnTokens
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Manifest
 from tests.builders import agent_message, generation, instruction, outcome, trajectory, verdict
@@ -121,6 +121,15 @@ def test_scores_and_what_is_drawn(rounds: Path) -> None:
     write_table(rounds / "old", [many[20:], many[:20]], Trajectory)
     replay(rounds, "again", prefer="random", seed=0)
     assert tuple(kept(rounds, "again")) == draws[0], "whatever the order of shards"
+
+
+def test_the_band_of_scores_does_not_depend_on_rounding(rounds: Path) -> None:
+    scores = {"c0": 0.1 + 0.7, "c1": 0.1 + 0.2, "c2": 0.79, "c3": 0.31}
+    old = [sampled(name, 1, outcome=Outcome(reward=score)) for name, score in scores.items()]
+    write_table(rounds / "old", [old], Trajectory)
+    replay(rounds, "high", score="reward", at_least=0.8)
+    replay(rounds, "low", score="reward", at_most=0.3)
+    assert (kept(rounds, "high"), kept(rounds, "low")) == (["c0"], ["c1"])
 
 
 def test_without_new_trajectories_nothing_is_replayed(rounds: Path) -> None:

@@ -74,6 +74,10 @@ def test_gaps_are_those_of_decimal_numbers() -> None:
     assert pair.gap == 0.2
 
 
+def test_the_chosen_one_is_good_enough_but_for_rounding() -> None:
+    assert names(plan([candidate("a", 0.1 + 0.7), candidate("b", 0.0)], Rules(min_chosen=0.8))) == [("a", "b")]
+
+
 def test_the_reason_that_came_furthest_is_told() -> None:
     others = [candidate("b", 1.0), candidate("c", None), candidate("d", 0.9), candidate("e", 0.45, "b")]
     planned = plan([candidate("a", 1.0), *others], Rules(min_gap=0.5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from agentmill.schemas.arrow.convert import from_arrow, to_arrow
 from agentmill.schemas.records.rows import SftRow
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views import FAMILY_VIEWS
-from agentmill.schemas.views.annotations import NOTHING
-from agentmill.schemas.views.tree_view import Relative
+from agentmill.schemas.views.annotations import NOTHING, Annotations
+from agentmill.schemas.views.tree_view import Families, Line, Made, Relative
 from agentmill.schemas.views.view import Unused, parameters_of
+from tests.builders import verdict
 from tests.schemas.records import records
 from tests.schemas.views.trees import made, run
 
@@ -43,6 +45,22 @@ def test_every_family_view_keeps_the_contract(name: str, drawn: Any) -> None:
         assert row.messages[-1].train
         assert {message.role for message in row.messages if message.train} == {"assistant"}
         assert [message.role for message in row.messages] == ["user", "assistant"] * (len(row.messages) // 2)
+
+
+class Reached(Families):
+    """Which runs reached the goal."""
+
+    def rows_of(self, good: Sequence[Line], bad: Sequence[Line]) -> Made:
+        return {**{each.name: [] for each in good}, **{each.name: Unused("failed", "") for each in bad}}
+
+
+def test_a_run_reaches_the_goal_but_for_rounding() -> None:
+    runs = {"sum": run("sum", "a"), "less": run("less", "a")}
+    verdicts = {"sum": verdict(name="v", score=0.1 + 0.7), "less": verdict(name="v", score=0.79)}
+    found = Reached(score="verdict:v", threshold=0.8).make_rows(
+        [Relative(each, Annotations(verdicts={(None, "v"): verdicts[name]})) for name, each in runs.items()]
+    )
+    assert [name for name, each in found.items() if not isinstance(each, Unused)] == ["sum"]
 
 
 @pytest.mark.parametrize("name", FAMILY_VIEWS)

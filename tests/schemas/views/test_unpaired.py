@@ -46,6 +46,11 @@ def test_steps_with_a_score_are_one_row_each() -> None:
     assert (only.item, only.label) == (4, False)
 
 
+def test_a_label_does_not_depend_on_rounding() -> None:
+    found = rows(trajectory(), judged((2, 0.1 + 0.7), (4, 0.79)), rows="step", score="verdict:judge", threshold=0.8)
+    assert [row.label for row in found] == [True, False]
+
+
 def test_every_step_may_have_the_outcome_of_its_run() -> None:
     assert [row.label for row in rows(trajectory(), rows="step")] == [True, True]
 

@@ -54,7 +54,7 @@ async def test_a_trajectory_has_the_score_of_its_whole_conversation() -> None:
     assert verdict.evidence["usage"] == {"prompt_tokens": 8, "completion_tokens": 0}
 
 
-@pytest.mark.parametrize(("pass_at", "passed"), [(2.0, True), (2.1, False), (-9.0, True)])
+@pytest.mark.parametrize(("pass_at", "passed"), [(2.0, True), (2.0 + 1e-12, True), (2.1, False), (-9.0, True)])
 async def test_the_score_that_passes_is_given(pass_at: float, passed: bool) -> None:
     assert [each.passed for each in await found(pass_at=pass_at)] == [passed]
 
