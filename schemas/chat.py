@@ -35,16 +35,27 @@ def to_messages(system_prompt: str | None, content: Sequence[AnyItem]) -> list[M
 def grouped(content: Sequence[AnyItem]) -> list[tuple[Message, list[int]]]:
     """The messages of ``content``, each with the indices of the items that it is made of."""
     calls = [item for item in content if isinstance(item, ApiAction) and item.tool_call_id is not None]
-    functions = {call.tool_call_id: call.function for call in calls}
+    # A result that comes before its call takes the name of the first call with this id.
+    functions = {call.tool_call_id: [call.function] for call in reversed(calls)}
     result = []
     for indices in _groups(content, frozenset(functions)):
         items = [content[index] for index in indices]
         if isinstance(items[0], Action):
             message = _assistant([item for item in items if isinstance(item, Action)])
+            functions.update(_functions(items))
         else:
             message = _observed([item for item in items if not isinstance(item, Action)], functions)
         result.append((message, indices))
     return result
+
+
+def _functions(items: Sequence[AnyItem]) -> dict[str | None, list[str]]:
+    """The functions that one turn calls, by the id of the call; several if the turn repeats an id."""
+    found: dict[str | None, list[str]] = {}
+    for item in items:
+        if isinstance(item, ApiAction) and item.tool_call_id is not None:
+            found.setdefault(item.tool_call_id, []).append(item.function)
+    return found
 
 
 def to_functions(tools: Sequence[Tool]) -> list[JsonObject]:
@@ -127,11 +138,14 @@ def _fenced(language: str, code: str) -> str:
     return f"{fence}{language}\n{code}\n{fence}"
 
 
-def _observed(observations: Sequence[AnyObservation], functions: dict[str | None, str]) -> Message:
+def _observed(observations: Sequence[AnyObservation], functions: dict[str | None, list[str]]) -> Message:
+    """A tool message or a user message. Calls of one turn that share an id are answered in order."""
     text = "\n".join([_seen(observation) for observation in observations])
     call_id = observations[0].tool_call_id
     if call_id in functions:
-        return Message(role="tool", content=text, tool_call_id=call_id, name=functions[call_id])
+        names = functions[call_id]
+        name = names.pop(0) if len(names) > 1 else names[0]
+        return Message(role="tool", content=text, tool_call_id=call_id, name=name)
     return Message(role="user", content=text)
 
 

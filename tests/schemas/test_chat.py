@@ -117,6 +117,25 @@ def test_a_tool_message_carries_its_link_and_name() -> None:
     assert to_openai([message]) == [{"role": "tool", "content": "x", "tool_call_id": "a", "name": "f"}]
 
 
+def test_tool_message_names_the_latest_call_of_its_id() -> None:
+    content = [
+        seen("early", 0, tool_call_id="c"),
+        called("search", 1, "c"),
+        seen("found", 1, tool_call_id="c"),
+        called("book", 2, "c"),
+        called("pay", 2, "c"),
+        seen("booked", 2, tool_call_id="c"),
+        seen("paid", 2, tool_call_id="c"),
+    ]
+    results = [message for message in to_messages(None, content) if message.role == "tool"]
+    assert [(message.content, message.name) for message in results] == [
+        ("early", "search"),
+        ("found", "search"),
+        ("booked", "book"),
+        ("paid", "pay"),
+    ]
+
+
 def test_tools_become_function_schemas() -> None:
     assert to_functions([Tool(name="f", parameters={"type": "object"}, description="does f", strict=True)]) == [
         {
