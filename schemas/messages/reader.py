@@ -1,13 +1,14 @@
 """OpenAI chat messages, from which the items of a run are made. Formats that spell them otherwise translate first.
 
 An assistant message is one turn: its text, or its calls, the first of which takes text and reasoning along. A result
-belongs to the call of its id; where there are no ids, to the calls of the turn before it, in order. A field that is
-null is one that is not there.
+belongs to the call of its id; one without an id to a call of the turn before it, in order: to those without an id,
+then to those that no result names. A field that is null is one that is not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from msgspec.structs import force_setattr
@@ -20,6 +21,7 @@ from agentmill.schemas.messages.parts import REASONING, Image, opening_of, read_
 from agentmill.schemas.messages.surface_text import Spelling, Wordings, wording
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import (
+    Action,
     ApiAction,
     CodeAction,
     ImageObservation,
@@ -285,8 +287,27 @@ class MessageReader:
                 # take longer.
                 force_setattr(content[call], "tool_call_id", name)
                 force_setattr(content[result], "tool_call_id", name)
+        if len(results) > len(waiting):
+            self._link_rest(results[len(waiting) :])
         if waiting or results or self._ending:
             self._waiting, self._ending, self._results = [], [], []
+
+    def _link_rest(self, results: Sequence[int]) -> None:
+        """Give tool results without an id the ids of the turn's calls that no result names."""
+        conversation = self.conversation
+        # Only a tool message is written without the id that it gets here; another one would not come back as it was.
+        unnumbered = frozenset(conversation.unnumbered[-len(results) :])
+        results = [result for result in results if result in unnumbered]
+        if not results:
+            return
+        turn = list(takewhile(lambda item: item.turn == conversation.turn, reversed(conversation.content)))[::-1]
+        named = {item.tool_call_id for item in turn if not isinstance(item, Action)}
+        calls = [item.tool_call_id for item in turn if isinstance(item, ApiAction)]
+        free = [call_id for call_id in calls if call_id is not None and call_id not in named][-len(results) :]
+        for call_id, result in zip(free, results, strict=False):
+            force_setattr(conversation.content[result], "tool_call_id", call_id)
+        if orphans := len(results) - len(free):
+            conversation.remarks["orphan_result"] += orphans
 
     def _text(self, message: JsonObject, index: int) -> str:
         content = message.get("content")

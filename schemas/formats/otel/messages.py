@@ -36,6 +36,8 @@ class MessageParts:
         """The messages so far, in the form that is compared."""
         self._calls: dict[str, tuple[str, int]] = {}
         """By the id in the trace, the calls without a result: their id and turn."""
+        self._unnumbered: list[str] = []
+        """The calls of the last turn that have no id in the trace and no result."""
 
     def chat(self, span: Span) -> None:
         """Add the messages of a chat that are not known from the chats before."""
@@ -93,6 +95,7 @@ class MessageParts:
     def _act(self, parts: list[JsonObject], rest: JsonObject) -> None:
         """A turn: the text and reasoning go with the first call."""
         self.transcript.turn += 1
+        self._unnumbered = []
         text = _text([part for part in parts if part.get("type") == "text"]) or None
         reasoning = _text([part for part in parts if part.get("type") in ("reasoning", "thinking")]) or None
         calls = [part for part in parts if part.get("type") == "tool_call" and isinstance(part.get("name"), str)]
@@ -107,6 +110,8 @@ class MessageParts:
             more |= rest if number == 0 else {}
             call_id = self.transcript.call_id(call.get("id"), more)
             self._calls[str(call.get("id") or call_id)] = (call_id, self.transcript.turn)
+            if not call.get("id"):
+                self._unnumbered.append(call_id)
             kwargs, raw = read_arguments(call.get("arguments"))
             item = ApiAction(
                 function=call["name"],
@@ -126,8 +131,7 @@ class MessageParts:
                 self._put(TextObservation(content=_text([part]), source=source), more)
             elif kind == "tool_call_response":
                 more = {key: value for key, value in more.items() if key not in ("id", "response", "result")}
-                call_id = self.transcript.answer(part.get("id"), more)
-                self._calls.pop(str(part.get("id")), None)
+                call_id = self._answered(part.get("id"), more)
                 shown = part.get("response", part.get("result"))
                 item = TextObservation(content=_json(shown), source="environment", tool_call_id=call_id)
                 self._put(item, more)
@@ -138,6 +142,21 @@ class MessageParts:
                 self.transcript.remarks["unknown_part"] += 1
                 self._put(TextObservation(content="", source=source), {**rest, "part": part})
             rest = {}
+
+    def _answered(self, given: Any, rest: JsonObject) -> str | None:
+        """The id of the call that a result answers; one without an id answers those of its turn without one, in order.
+
+        Such a result of no call is remarked on as ``orphan_result``.
+        """
+        if given not in (None, ""):
+            self._calls.pop(str(given), None)
+            return self.transcript.answer(given, rest)
+        if self._unnumbered:
+            call_id = self._unnumbered.pop(0)
+            self._calls.pop(call_id, None)
+            return call_id
+        self.transcript.remarks["orphan_result"] += 1
+        return None
 
     def _put(self, item: AnyItem, rest: JsonObject) -> None:
         self.transcript.add(msgspec.structs.replace(item, agent=self.agent), rest)

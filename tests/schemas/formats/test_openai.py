@@ -95,6 +95,23 @@ def test_calls_without_ids_are_answered_in_order() -> None:
     assert [item.tool_call_id for item in items(*many[:2])] == [None, "call_1", "call_1"]
 
 
+def test_results_without_an_id_answer_the_calls_that_no_result_names() -> None:
+    rows = [
+        assistant(call("f", call_id="a"), call("g", call_id="b"), call("h", call_id="c")),
+        result("1", None),
+        result("2", "b"),
+        result("3", None),
+        assistant(call("f", call_id="d")),
+        result("4", ""),
+        result("5", None),
+    ]
+    found = read(*rows)
+    seen_ids = [item.tool_call_id for item in found.trajectory.content if isinstance(item, TextObservation)]
+    assert seen_ids == ["a", "b", "c", "d", None]
+    assert found.remarks == Counter({"orphan_result": 1})
+    assert OpenAi().write(found.trajectory).document["messages"] == rows
+
+
 def test_an_id_that_is_made_is_not_in_use() -> None:
     content = items(assistant(call("f", call_id=None)), result("1", None), assistant(call("g", call_id="call_0")))
     assert [item.tool_call_id for item in content] == ["call_0", "call_0", "call_0"]

@@ -92,6 +92,17 @@ def test_a_result_that_no_chat_shows_is_taken_from_the_tool() -> None:
     assert read([*OTEL, tool]).trajectory.content == CONTENT
 
 
+def test_results_without_ids_answer_the_calls_of_their_turn_in_order() -> None:
+    calls = [{"type": "tool_call", "name": name, "arguments": {}} for name in ("f", "g")]
+    results = [
+        says("tool", {"type": "tool_call_response", "response": response}) for response in ("one", "two", "three")
+    ]
+    acts = says("assistant", *calls)
+    run, _, _, remarks = read([chat("one", 1, [ASKS], [acts]), chat("two", 2, [ASKS, acts, *results], [SAYS])])
+    assert [item.tool_call_id for item in run.content] == [None, "call_1", "call_2", "call_1", "call_2", None, None]
+    assert remarks == {"orphan_result": 1}
+
+
 def test_a_rewritten_history_adds_only_what_is_new() -> None:
     summary = says("user", text("Summary: it looked."))
     run, _, _, remarks = read([*OTEL[:2], chat("two", 3, [ASKS, summary], [SAYS])])
