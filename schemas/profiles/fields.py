@@ -150,17 +150,23 @@ def is_flag(value: JsonValue) -> bool:
 def join(rows: Sequence[Any], field: str) -> JsonObject:
     """The rows of a run as one record: the lists at ``field`` one after the other, and what else they share.
 
-    A message that opens several lists is kept once. What differs between rows is kept under ``rows``. Raises
-    ``FormatError`` (``invalid``) for a row without such a list.
+    A message that opens all lists, or a system message that opens several, is kept once. What differs between rows is
+    kept under ``rows``. Raises ``FormatError`` (``invalid``) for a row without such a list.
     """
     for row in rows:
         if not isinstance(row, dict) or not isinstance(row.get(field), list) or not row[field]:
             raise FormatError("invalid", f"expected rows with {field!r}, a list, got {row!r:.60}")
     opening = rows[0][field][0]
     members = list(rows[0][field])
+    # An opening that only some rows share may be a text that the user wrote twice.
+    is_repeated = _is_system(opening) or all(row[field][0] == opening for row in rows)
     for row in rows[1:]:
-        members += row[field][1:] if row[field][0] == opening else row[field]
+        members += row[field][1:] if is_repeated and row[field][0] == opening else row[field]
     names = [name for name in rows[0] if name != field]
     shared = {name: rows[0][name] for name in names if all(row.get(name) == rows[0][name] for row in rows)}
     own = [{name: value for name, value in row.items() if name != field and name not in shared} for row in rows]
     return {**shared, field: members, **({ROWS: own} if any(own) else {})}
+
+
+def _is_system(message: Any) -> bool:
+    return isinstance(message, dict) and any(message.get(name) == "system" for name in ("role", "from"))
