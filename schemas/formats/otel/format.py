@@ -26,7 +26,7 @@ from agentmill.schemas.records.trajectory import Outcome, OutcomeStatus, Source,
 CONVERTER_VERSION = "1"
 NAME = "otel"
 CHATS = ("chat", "text_completion", "generate_content")
-AGENTS = ("invoke_agent", "create_agent")
+AGENT = "invoke_agent"
 _HISTORY = ("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions", "gen_ai.tool.definitions")
 _STATUS: dict[str, OutcomeStatus] = {"pass": "success", "passed": "success", "fail": "failure", "failed": "failure"}
 
@@ -62,7 +62,7 @@ def _runs(spans: list[Span]) -> list[tuple[Span | None, list[Span]]]:
     by_id = {span.span_id: span for span in spans}
     groups: dict[str, tuple[Span | None, list[Span]]] = {}
     for span in spans:
-        agent = span if span.operation in AGENTS else _agent_of(span, by_id)
+        agent = span if span.operation == AGENT else _agent_of(span, by_id)
         groups.setdefault(agent.span_id if agent is not None else "", (agent, []))[1].append(span)
     found = list(groups.values())
     outside = [group for group in found if group[0] is None]
@@ -81,7 +81,7 @@ def _agent_of(span: Span, by_id: dict[str, Span]) -> Span | None:
     seen = {span.span_id}
     at = by_id.get(span.parent_id or "")
     while at is not None and at.span_id not in seen:
-        if at.operation in AGENTS:
+        if at.operation == AGENT:
             return at
         seen.add(at.span_id)
         at = by_id.get(at.parent_id or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from typing import Any
 
 import msgspec
@@ -20,7 +21,9 @@ from agentmill.schemas.records.trajectory import (
     TextObservation,
 )
 
+MessageForm = tuple[Any, list[Any]]
 _TEXT = ("content", "text")
+_REASONING = ("reasoning", "thinking")
 
 
 class MessageParts:
@@ -32,8 +35,10 @@ class MessageParts:
         self.instructions: Any = None
         self.used: set[str] = set()
         """Ids of tool spans whose result is in the conversation."""
-        self._known: list[tuple[Any, ...]] = []
-        """The messages so far, in the form that is compared."""
+        self._histories: list[list[MessageForm]] = []
+        """The messages after each chat so far, in the form that is compared; the longest last."""
+        self._known: list[MessageForm] = []
+        """Those after the last chat."""
         self._calls: dict[str, tuple[str, int]] = {}
         """By the id in the trace, the calls without a result: their id and turn."""
         self._unnumbered: list[str] = []
@@ -47,18 +52,27 @@ class MessageParts:
             self.transcript.system_prompt = _text(instructions if isinstance(instructions, list) else [instructions])
         given = _messages(span.attributes.get("gen_ai.input.messages"))
         forms = [_form(message) for message in given]
+        start = self._continued(forms)
         extends = forms[: len(self._known)] == self._known
         self.transcript.remarks["history_changed"] += not extends
         # Agents shorten or rewrite their history. What was shown before in the same words is not new.
         known = set() if extends else set(map(repr, self._known))
-        start = len(self._known) if extends else 0
         for message, form in zip(given[start:], forms[start:], strict=True):
             if repr(form) not in known:
                 self._add(message)
         answers = _messages(span.attributes.get("gen_ai.output.messages"))
         self._known = forms + [_form(message) for message in answers]
+        insort(self._histories, self._known, key=len)
         for message in answers:
             self._add(message)
+
+    def _continued(self, forms: list[MessageForm]) -> int:
+        """How many of the messages are the longest history of an earlier chat, which the others continue; 0 if none.
+
+        This need not be the last chat: an agent may ask for a title or a summary in between.
+        """
+        earlier = reversed(self._histories)
+        return next((len(history) for history in earlier if forms[: len(history)] == history), 0)
 
     def tool(self, span: Span) -> None:
         """Add the result of a tool, if no message shows it."""
@@ -97,9 +111,9 @@ class MessageParts:
         self.transcript.turn += 1
         self._unnumbered = []
         text = _text([part for part in parts if part.get("type") == "text"]) or None
-        reasoning = _text([part for part in parts if part.get("type") in ("reasoning", "thinking")]) or None
+        reasoning = _text([part for part in parts if part.get("type") in _REASONING]) or None
         calls = [part for part in parts if part.get("type") == "tool_call" and isinstance(part.get("name"), str)]
-        known = ("text", "reasoning", "thinking")
+        known = ("text", *_REASONING)
         others = [part for part in parts if part.get("type") not in known and part not in calls]
         self.transcript.remarks["unknown_part"] += len(others)
         rest |= {"parts": others} if others else {}
@@ -178,9 +192,20 @@ def _parts(message: JsonObject) -> list[Any]:
     return parts if isinstance(parts, list) else [] if parts is None else [parts]
 
 
-def _form(message: JsonObject) -> tuple[Any, ...]:
-    """A message without what only its output shows (why it ended): equal for equal messages."""
-    return message.get("role"), _parts(message)
+def _form(message: JsonObject) -> MessageForm:
+    """A message as its output and the histories of later chats both show it: equal for equal messages.
+
+    Without what only the output has (why it ended, reasoning beside other parts), and with arguments decoded.
+    """
+    parts = _parts(message)
+    shown = [part for part in parts if not (isinstance(part, dict) and part.get("type") in _REASONING)]
+    return message.get("role"), [_part_form(part) for part in shown or parts]
+
+
+def _part_form(part: Any) -> Any:
+    if not isinstance(part, dict) or part.get("type") != "tool_call":
+        return part
+    return {**part, "arguments": read_arguments(part.get("arguments"))}
 
 
 def _text(parts: list[Any]) -> str:

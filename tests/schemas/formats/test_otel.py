@@ -110,6 +110,34 @@ def test_a_rewritten_history_adds_only_what_is_new() -> None:
     assert remarks == {"history_changed": 1, "unanswered_call": 1}
 
 
+def test_a_repeated_turn_is_known_without_its_reasoning_and_with_arguments_as_text() -> None:
+    thought = {"type": "reasoning", "content": "Hm."}
+    ask = {"type": "tool_call", "id": "c", "name": "look", "arguments": {"where": "floor"}}
+    repeated = says("assistant", {**ask, "arguments": '{"where": "floor"}'})
+    spans = [chat("one", 1, [ASKS], [says("assistant", thought, ask)]), chat("two", 2, [ASKS, repeated, SEES], [SAYS])]
+    run, _, _, remarks = read(spans)
+    assert run.content == [
+        CONTENT[0],
+        ApiAction(function="look", kwargs={"where": "floor"}, reasoning_content="Hm.", turn=1, tool_call_id="c"),
+        *CONTENT[2:],
+    ]
+    assert not remarks
+
+
+def test_a_side_call_does_not_repeat_the_history_after_it() -> None:
+    title, named = says("user", text("Give a title.")), says("assistant", text("Balls"))
+    run, _, _, remarks = read([OTEL[0], OTEL[1], chat("title", 2, [title], [named]), OTEL[2]])
+    shown = [getattr(item, "content", None) or getattr(item, "function", None) for item in run.content]
+    assert shown == [TASK, "look", "Give a title.", "Balls", "a ball", ANSWER]
+    assert remarks == {"history_changed": 2}
+
+
+def test_a_repeated_request_adds_only_its_answer() -> None:
+    other = says("assistant", text("Under the bed."))
+    run = read([*OTEL, chat("again", 4, [ASKS, CALLS, SEES], [other])]).trajectory
+    assert [getattr(item, "content", None) for item in run.content] == [TASK, None, "a ball", ANSWER, "Under the bed."]
+
+
 @pytest.mark.parametrize(
     "starts",
     [
@@ -149,6 +177,17 @@ def test_agents_inside_agents_are_runs_of_their_own() -> None:
     assert [getattr(item, "content", None) for item in scout.content] == ["Scout.", "Done."]
     assert [item.agent for item in scout.content] == ["scout", "scout"]
     assert scout.extra["otel"]["part_of"] == run.trajectory_id != scout.trajectory_id
+
+
+def test_the_span_that_creates_an_agent_belongs_to_the_agent_that_runs() -> None:
+    score = {"gen_ai.evaluation.score.label": "pass"}
+    created = {"spanId": "made", "startTimeUnixNano": "0", "attributes": {"gen_ai.operation.name": "create_agent"}}
+    agent = {**OTEL[0], "events": [{"name": "gen_ai.evaluation.result", "attributes": score}]}
+    run, _, others, _ = read([created, agent, *OTEL[1:]])
+    assert not others
+    assert run.content == CONTENT
+    assert run.outcome.status == "success"
+    assert "made" in [span["spanId"] for span in run.extra["otel"]["spans"]]
 
 
 def test_parts_of_all_kinds() -> None:
