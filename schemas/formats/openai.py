@@ -16,7 +16,7 @@ import msgspec
 from agentmill.schemas.dialects.options import WithDialect
 from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, Written, parse
 from agentmill.schemas.formats.differences import differences
-from agentmill.schemas.messages.calls import link_remarks
+from agentmill.schemas.messages.calls import drop_filled_nulls, link_remarks
 from agentmill.schemas.messages.conversation import Flag, layout, to_trajectory
 from agentmill.schemas.messages.reader import MessageReader
 from agentmill.schemas.messages.surface_text import spelled, style_of
@@ -60,6 +60,7 @@ class OpenAi(WithDialect):
             note = {**note, "field": named}
         if note:
             conversation.spelling["tools"] = note
+        lost += drop_filled_nulls(conversation, tools)
         run = to_trajectory(conversation, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools)
         return Read(run, losses + lost, remarks=conversation.remarks + link_remarks(run.content, tools))
 

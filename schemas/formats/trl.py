@@ -15,7 +15,7 @@ from agentmill.schemas.dialects.options import WithDialect
 from agentmill.schemas.format import FormatError, Origin, Raw, Read, Written, parse
 from agentmill.schemas.formats.differences import differences
 from agentmill.schemas.formats.pairs import Pair, common, pair_losses, pair_remarks, paired, prompt_length
-from agentmill.schemas.messages.calls import link_remarks
+from agentmill.schemas.messages.calls import drop_filled_nulls, link_remarks
 from agentmill.schemas.messages.conversation import Conversation, Flag, Layout, layout, to_trajectory
 from agentmill.schemas.messages.reader import MessageReader
 from agentmill.schemas.messages.tools import read_tools, write_tools
@@ -56,13 +56,16 @@ class Trl(WithDialect):
         prompt, answers = _parts(row, shape, spelling)
         conversation = self._conversation(prompt + answers[0])
         conversation.spelling |= spelling
+        losses += drop_filled_nulls(conversation, tools)
         run = to_trajectory(conversation, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools, outcome=outcome)
         remarks = conversation.remarks + link_remarks(run.content, tools)
         if len(answers) == 1:
             return Read(run, losses, remarks=remarks)
         other = self._conversation(prompt + answers[1])
         shared = common(*answers) if shape == "implicit" else len(prompt)
-        pair = paired(run, other, NAME, other.starts[shared] if shared < len(other.starts) else len(other.content))
+        start = other.starts[shared] if shared < len(other.starts) else len(other.content)
+        losses += drop_filled_nulls(other, tools, start)
+        pair = paired(run, other, NAME, start)
         return Read(pair.chosen, losses, (pair.rejected,), remarks + pair_remarks(other, pair))
 
     def write(self, trajectory: Trajectory) -> Written:

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from agentmill.schemas.arrow.check import MOST_LEVELS, is_too_deep
-from agentmill.schemas.format import FormatError, Remarks
+from agentmill.schemas.format import FormatError, Losses, Remarks
 from agentmill.schemas.messages.conversation import Conversation
 from agentmill.schemas.messages.surface_text import Spelling, spelled, spelling_of
 from agentmill.schemas.records.record import JsonObject
@@ -67,8 +68,11 @@ class CallReader:
             self.conversation.unnumbered.append(index)
             if call_id == "":
                 self.conversation.note(index, id="")
-        kwargs, raw = read_arguments(function.get("arguments"))
-        self._spelled(function.get("arguments"), kwargs, raw, index)
+        given = function.get("arguments")
+        kwargs, raw = read_arguments(given)
+        if isinstance(given, dict) and None in given.values():
+            self.conversation.with_nulls.append(index)
+        self._spelled(given, kwargs, raw, index)
         self._rest(call, function, index)
         name = function["name"]
         return ApiAction(function=name, kwargs=kwargs, raw_arguments=raw, tool_call_id=call_id or None, **fields)
@@ -114,6 +118,40 @@ def _function(call: Any) -> JsonObject:
     if call.get("type", "function") != "function":
         raise FormatError("unknown_call", f"a call is of type {call['type']!r:.60}; known: function")
     return function
+
+
+def drop_filled_nulls(conversation: Conversation, tools: Sequence[Tool], start: int = 0) -> Losses:
+    """Drop arguments that are null and no parameter of the tool that is called; calls from ``start`` on are counted.
+
+    A table gives the calls of a tool the parameters of all others, null. What is called without being declared, or
+    takes other arguments than it names, keeps its nulls, and so do arguments that are JSON text.
+    """
+    losses = Losses()
+    if not conversation.with_nulls:
+        return losses
+    parameters = {tool.name: _closed_parameters(tool) for tool in tools}
+    for index in conversation.with_nulls:
+        call = conversation.content[index]
+        known = parameters.get(call.function) if isinstance(call, ApiAction) else None
+        if known is None or not isinstance(call, ApiAction):
+            continue
+        kwargs = {name: value for name, value in call.kwargs.items() if value is not None or name in known}
+        if index >= start and len(kwargs) < len(call.kwargs):
+            losses["arguments.null"] += len(call.kwargs) - len(kwargs)
+        # The reader made the call just now and nobody else has it yet.
+        force_setattr(call, "kwargs", kwargs)
+    return losses
+
+
+_OPEN_SCHEMA = ("additionalProperties", "patternProperties", "$ref", "allOf", "anyOf", "oneOf")
+
+
+def _closed_parameters(tool: Tool) -> frozenset[str] | None:
+    """The names of all parameters of a tool; ``None`` where its schema does not name all of them."""
+    properties = tool.parameters.get("properties")
+    if not isinstance(properties, dict) or any(tool.parameters.get(name) for name in _OPEN_SCHEMA):
+        return None
+    return frozenset(properties)
 
 
 _POINT = ("x", "y", "button")

@@ -70,6 +70,8 @@ class Conversation:
         self.remarks: Remarks = Remarks()
         self.unnumbered: list[int] = []
         """Indices of calls and results that have no id in the source."""
+        self.with_nulls: list[int] = []
+        """Indices of calls whose arguments are an object, not a text, and one of them is null."""
 
     def note(self, index: int, **spelling: Any) -> None:
         """Note how the message or call at ``index`` is spelled; -1 is the system prompt."""

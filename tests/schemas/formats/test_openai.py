@@ -242,6 +242,23 @@ def test_schemas_that_a_table_filled_with_nulls_are_mended_and_counted() -> None
     assert found.trajectory.tools[0].parameters == honest["parameters"]
 
 
+def test_arguments_that_a_table_filled_with_nulls_are_dropped_and_counted() -> None:
+    filled = {"city": "Bern", "days": None, "query": None}
+    schema = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+    declared = [
+        {"type": "function", "function": {"name": name, "parameters": {**schema, **more}}}
+        for name, more in (("f", {}), ("open", {"additionalProperties": True}))
+    ]
+    names = ("f", "open", "unknown")
+    found = read(assistant(*(call(name, filled, name) for name in names)), tools=declared)
+    calls = found.trajectory.content
+    assert [getattr(each, "kwargs", None) for each in calls] == [{"city": "Bern", "days": None}, filled, filled]
+    assert found.losses == Counter({"arguments.null": 1})
+    as_text = read(assistant(call("f", json.dumps(filled))), tools=declared)
+    assert not as_text.losses
+    assert [getattr(each, "kwargs", None) for each in as_text.trajectory.content] == [filled]
+
+
 @pytest.mark.parametrize("tools", ["", "no tools", [{"name": 3}], ["f"], {"f": {}}])
 def test_tools_that_are_none_are_kept_whole(tools: Any) -> None:
     found = read(user(), tools=tools).trajectory

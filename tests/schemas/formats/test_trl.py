@@ -150,3 +150,22 @@ def test_a_pair_whose_worse_side_begins_with_another_system_prompt_shares_nothin
     assert rejected.system_prompt == "Be brief."
     assert [item.context_operation for item in rejected.content] == [None, None]
     assert rejected.branch_turn == 1
+
+
+def test_filled_arguments_of_a_shared_prompt_are_counted_once() -> None:
+    function = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
+    calls = [{"type": "function", "id": "c", "function": {"name": "f", "arguments": {"a": "x", "b": None}}}]
+    acts = {"role": "assistant", "content": None, "tool_calls": calls}
+    prompt = [{"role": "user", "content": "Go."}, acts, {"role": "tool", "tool_call_id": "c", "content": "ok"}]
+    answer = [{"role": "assistant", "content": "Done."}]
+    row = {
+        "prompt": prompt,
+        "chosen": answer,
+        "rejected": [acts],
+        "tools": [{"type": "function", "function": function}],
+    }
+    found = Trl().read(json.dumps(row).encode(), Origin("demo"))
+    runs = (found.trajectory, *found.others)
+    given = [each.kwargs for run in runs for each in run.content if isinstance(each, ApiAction)]
+    assert given == [{"a": "x"}] * 3
+    assert found.losses == {"arguments.null": 2}
