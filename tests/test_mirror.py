@@ -19,7 +19,7 @@ ELSEWHERE = {
         "test_errors.py": "error_codes",
         "test_arrow_round_trip.py": "records/manifest records/rows records/task records/trajectory records/verdict",
         "formats/test_sharegpt.py": "formats/pairs",
-        "formats/test_steps.py": "profiles/fields profiles/paths profiles/profile",
+        "formats/test_steps.py": "profiles/paths profiles/profile",
         "templates/test_process.py": "templates/worker",
         "views/test_pair_view.py": "views/preference",
         "views/test_view.py": "views/conversation views/dialogue views/loss_mask",
