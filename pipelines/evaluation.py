@@ -30,6 +30,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from scipy.stats import binomtest
 from scipy.stats import t as student_t
 
 from agentmill.schemas.chat import is_mark
@@ -167,13 +168,7 @@ def pass_at_k(attempts: int, successes: int, k: int) -> float:
 def sign_test(better: int, worse: int) -> float:
     """Two-sided exact p-value that ``better`` and ``worse`` are equally likely; 1 where nothing differs."""
     n = better + worse
-    # Each binomial coefficient follows from the one before, in exact integers.
-    coefficient = total = 1
-    for successes in range(min(better, worse)):
-        coefficient = coefficient * (n - successes) // (successes + 1)
-        total += coefficient
-    tail: float = total / 2**n
-    return min(1.0, 2 * tail)
+    return float(binomtest(better, n).pvalue) if n else 1.0
 
 
 def bootstrap_mean(

@@ -27,11 +27,16 @@ from agentmill.schemas.errors import near_match
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Quality
-from agentmill.schemas.thresholds import exceeds, reaches
 from agentmill.schemas.views.annotations import KINDS, Annotations
 
 ANNOTATIONS = ("verdict", "label", "value", "quality")
 SUBJECTS = (*ANNOTATIONS, "field")
+
+ROUNDING = 1e-9
+"""By so much a score may miss a threshold: scores are sums, means and shares, and 0.8 may be 0.7999999999999999.
+
+All thresholds on scores allow for it, so that what passes where a verdict is made also passes where it is read.
+"""
 
 COMPARED = {
     "verdict": FieldType(frozenset({"number"})),
@@ -161,6 +166,16 @@ class Condition(Config):
             return False
         low = self.at_least is None or reaches(value, self.at_least)
         return low and (self.at_most is None or not exceeds(value, self.at_most))
+
+
+def reaches(score: float, at_least: float) -> bool:
+    """Whether ``score`` is at least this, but for ``ROUNDING``."""
+    return score >= at_least - ROUNDING
+
+
+def exceeds(score: float, at_most: float) -> bool:
+    """Whether ``score`` is more than this, and by more than ``ROUNDING``."""
+    return score > at_most + ROUNDING
 
 
 def value_at(row: Record, path: str) -> Any:

@@ -17,6 +17,9 @@ from agentmill.schemas.templates.process import check_size, read_template
 TRAINING_RECORD = "training.json"
 """In the folder of a model that we tuned: how it was trained, with the time that it took."""
 
+TOKENIZER_FILE = "tokenizer.json"
+"""In the folder of a model or a tokenizer."""
+
 ADAPTER_CONFIG = "adapter_config.json"
 """In the folder of an adapter, in PEFT's form."""
 

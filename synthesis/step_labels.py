@@ -18,6 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from agentmill.schemas.chat import is_mark
+from agentmill.schemas.conditions import reaches
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import (
     Action,
@@ -27,7 +28,6 @@ from agentmill.schemas.records.trajectory import (
     ImageObservation,
     TextObservation,
 )
-from agentmill.schemas.thresholds import reaches
 from agentmill.synthesis.rollouts.step import acts
 from agentmill.synthesis.step_values import Step
 from agentmill.synthesis.strategies.branch import deed_of

@@ -16,6 +16,7 @@ from trl.trainer.utils import FusedCausalLMOutput
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.models import TOKENIZER_FILE
 from agentmill.schemas.records.record import JsonObject
 from agentmill.trainers.adapters import ModelFiles, model_files
 from agentmill.trainers.base_trainer import BaseTrainer
@@ -290,6 +291,6 @@ def vocabulary(folder: Path) -> list[Any]:
     """What the numbers of a model's tokens mean: how many there are, and their texts, where its files say so."""
     with load_errors(folder):
         config: JsonObject = msgspec.json.decode((folder / "config.json").read_bytes())
-        tokenizer = folder / "tokenizer.json"
+        tokenizer = folder / TOKENIZER_FILE
         texts = msgspec.json.decode(tokenizer.read_bytes())["model"]["vocab"] if tokenizer.is_file() else None
         return [config.get("vocab_size", config.get("text_config", {}).get("vocab_size")), texts]

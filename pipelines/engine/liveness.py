@@ -37,7 +37,7 @@ _POLL_S = 0.5
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """What a worker says of itself: where it is, and the chunks that it has taken and not done.
+    """What a worker reports of itself: where it is, and the chunks that it has taken and not done.
 
     ``process`` is its identity, empty where that cannot be had.
     """

@@ -18,13 +18,13 @@ from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, R
 from agentmill.pipelines.operators.annotations import AnnotationIndex, check_annotation_needs, unasked_notes
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
 from agentmill.pipelines.operators.verify import unscored_notes, verdict_measures
+from agentmill.schemas.conditions import reaches
 from agentmill.schemas.config import Config
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
-from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 
 JUDGE = "combine"

@@ -27,6 +27,7 @@ from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNam
 from agentmill.pipelines.operators.selection import LEFT_OUT, SelectionParameters, kept_notes, selection_measures
 from agentmill.pipelines.operators.selection_tables import Selected
 from agentmill.pipelines.operators.trajectory_index import CONTENT, stream
+from agentmill.schemas.conditions import exceeds, reaches
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
@@ -35,7 +36,6 @@ from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Selection, TaskSelection
 from agentmill.schemas.tables import Table, read_columns
-from agentmill.schemas.thresholds import exceeds, reaches
 from agentmill.schemas.views.annotations import Criterion, score
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern
 from agentmill.synthesis.verifiers.answer_match import answer_key, answer_of

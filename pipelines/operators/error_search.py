@@ -11,10 +11,10 @@ import msgspec
 from agentmill.pipelines.calibration import Confusion, kappa, kappa_text
 from agentmill.pipelines.operators.annotations import AnnotationIndex
 from agentmill.pipelines.operators.step_estimates import BranchResult, branch_results
+from agentmill.schemas.conditions import reaches
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table
-from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.synthesis.step_values import Step
 

@@ -37,7 +37,7 @@ from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNam
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
 from agentmill.pipelines.operators.step_estimates import check_finished
 from agentmill.pipelines.operators.verify import LABELS, unscored_notes, verdict_measures
-from agentmill.schemas.conditions import AnnotationNeed
+from agentmill.schemas.conditions import AnnotationNeed, reaches
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
@@ -45,7 +45,6 @@ from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Table
-from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.policies.mistakes import EXPERT

@@ -52,13 +52,18 @@ class Shards(Generic[R]):
             for folder, path in self._places
             if any(each in (first, second) for each in read_shard(Path(path), self._record_type, self._columns))
         )
-        folders = list(dict.fromkeys(held))
-        holders = f"{' and '.join(folders)} {'hold' if len(folders) > 1 else 'holds'}"
-        return UserError(
-            f"{holders} different {self._record_type.__name__} records for {called}; expected one, or equal ones\n"
-            "name tables that do not overlap, or only the one that is meant",
-            ErrorCode.RECORDS_CONFLICT,
-        )
+        return conflict(held, f"{self._record_type.__name__} records", called)
+
+
+def conflict(held: Iterable[str], what: str, called: str) -> UserError:
+    """The error of tables in the folders ``held`` that have different ``what`` for the record that is so ``called``."""
+    folders = list(dict.fromkeys(held))
+    holders = f"{' and '.join(folders)} {'hold' if len(folders) > 1 else 'holds'}"
+    return UserError(
+        f"{holders} different {what} for {called}; expected one, or equal ones\n"
+        "name tables that do not overlap, or only the one that is meant",
+        ErrorCode.RECORDS_CONFLICT,
+    )
 
 
 class Lookup(Generic[R]):

@@ -25,7 +25,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import file_sha256
 from agentmill.schemas.model_hub import hub_model, pinned_model
-from agentmill.schemas.models import rendering_revision
+from agentmill.schemas.models import TOKENIZER_FILE, rendering_revision
 from agentmill.schemas.records.manifest import MANIFEST_NAME, Manifest
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.tables import Table
@@ -41,9 +41,6 @@ def _listed(value: Any) -> Any:
 
 TableNames = Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
 """Names of tables of one role; one alone need not be a list."""
-
-TOKENIZER_FILE = "tokenizer.json"
-"""In the folder of a model or a tokenizer."""
 
 Inputs = Mapping[str, Sequence[Table]]
 """The tables of a step by role, opened."""

@@ -21,6 +21,7 @@ from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNam
 from agentmill.pipelines.operators.random_control import ALL, RandomControl, check_like, control_notes, stratum_of
 from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter, kept_notes
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.schemas.conditions import ROUNDING
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import random_key
@@ -29,7 +30,6 @@ from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, Trajectory
 from agentmill.schemas.records.verdict import Selection
-from agentmill.schemas.thresholds import ROUNDING
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern

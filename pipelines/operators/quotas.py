@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from pydantic import Field, model_validator
 
+from agentmill.pipelines.operators.lookup import conflict
 from agentmill.pipelines.operators.operator import Inputs, expect, tables_of
 from agentmill.schemas.arrow.layout import Leaf, Node, Structure, field_type, layout
 from agentmill.schemas.config import Config
@@ -157,13 +158,7 @@ class QuotaValues:
     def _conflict(self, owner_id: str) -> UserError:
         """The tables are searched again, since the places of all records would take more memory than their values."""
         held = (str(folder) for folder, path in self._places if any(each == owner_id for each, _ in self._owned(path)))
-        folders = list(dict.fromkeys(held))
-        holders = f"{' and '.join(folders)} {'hold' if len(folders) > 1 else 'holds'}"
-        return UserError(
-            f"{self._parameter}: {holders} different values of {self.by} for {owner_id}; expected one, or equal ones\n"
-            "name tables that do not overlap, or only the one that is meant",
-            ErrorCode.RECORDS_CONFLICT,
-        )
+        return conflict(held, f"values of {self.by} ({self._parameter})", owner_id)
 
     def _link(self) -> str:
         """The column of rows with the id of the record that has the field."""

@@ -19,6 +19,7 @@ from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNam
 from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter, kept_notes
 from agentmill.pipelines.operators.step_estimates import note_once
 from agentmill.pipelines.operators.trajectory_index import stream
+from agentmill.schemas.conditions import ROUNDING, exceeds, reaches
 from agentmill.schemas.ids import random_key
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
@@ -26,7 +27,6 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, Trajectory
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Table
-from agentmill.schemas.thresholds import ROUNDING, exceeds, reaches
 from agentmill.schemas.views.annotations import Criterion, score
 from agentmill.schemas.views.view import Unused
 

@@ -20,10 +20,10 @@ from agentmill.pipelines.operators.lookup import BRANCHES, Relation
 from agentmill.pipelines.operators.operator import Inputs, TableNames, tables_of
 from agentmill.pipelines.operators.step_estimates import check_replaced, note_once
 from agentmill.pipelines.operators.trajectory_index import stream
+from agentmill.schemas.conditions import reaches
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.synthesis.step_labels import Agreement, On, agreements, turn_key
 from agentmill.synthesis.step_values import steps_of

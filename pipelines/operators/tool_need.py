@@ -21,11 +21,11 @@ from agentmill.pipelines.operators.lookup import ATTEMPTS, Relation
 from agentmill.pipelines.operators.operator import Inputs, TableNames, tables_of
 from agentmill.pipelines.operators.step_estimates import note_once
 from agentmill.pipelines.operators.trajectory_index import stream
+from agentmill.schemas.conditions import exceeds
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.thresholds import exceeds
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.synthesis.step_labels import tool_steps
 from agentmill.synthesis.step_values import steps_of

@@ -246,7 +246,7 @@ def success_of(revision: str, run: Path, summary: Summary) -> dict[str, float]:
 
 
 def acting_revision(run: Path, summary: Summary, result: str) -> str | None:
-    """The revision of the model or adapter that acted for ``SPLIT/MODEL``; ``None`` where no table tells it."""
+    """The revision of the model or adapter that acted for ``SPLIT/MODEL``; ``None`` where no table states it."""
     steps = [name for name, stage in summary.stages.items() if stage.operator == EVALUATE]
     # With several evaluating steps, the split is named with its own.
     tables = [folder / result / "trajectories" for folder in (run, *(run / step for step in steps))]

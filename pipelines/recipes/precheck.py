@@ -33,7 +33,14 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
 from agentmill.schemas.lora import PEFT_NAMES, check_lora_agrees
 from agentmill.schemas.model_hub import cached_model, hub_model
-from agentmill.schemas.models import ADAPTER_CONFIG, cache_folder, chat_template, model_revision, read_json
+from agentmill.schemas.models import (
+    ADAPTER_CONFIG,
+    TOKENIZER_FILE,
+    cache_folder,
+    chat_template,
+    model_revision,
+    read_json,
+)
 from agentmill.schemas.templates.folder_tokenizer import tokenizer_folder
 from agentmill.schemas.training import TRAINING_TEMPLATE, template_text
 from agentmill.synthesis.environments import extra_of, is_sandboxed
@@ -268,9 +275,9 @@ def ask(endpoint: Endpoint, variable: str | None, headers: Mapping[str, str]) ->
 
 def check_tokenizer(field: str, folder: str) -> None:
     """Raises ``UserError`` for a folder without a tokenizer."""
-    if not (tokenizer_folder(folder) / "tokenizer.json").is_file():
+    if not (tokenizer_folder(folder) / TOKENIZER_FILE).is_file():
         raise UserError(
-            f"{field}: there is no {folder}/tokenizer.json; expected the folder of a model or a tokenizer",
+            f"{field}: there is no {folder}/{TOKENIZER_FILE}; expected the folder of a model or a tokenizer",
             ErrorCode.TOKENIZER_MISSING,
         )
 

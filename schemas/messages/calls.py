@@ -138,7 +138,7 @@ def drop_filled_nulls(conversation: Conversation, tools: Sequence[Tool], start: 
         kwargs = {name: value for name, value in call.kwargs.items() if value is not None or name in known}
         if index >= start and len(kwargs) < len(call.kwargs):
             losses["arguments.null"] += len(call.kwargs) - len(kwargs)
-        # The reader made the call just now and nobody else has it yet.
+        # The reader made the call just now, and nothing else refers to it yet.
         force_setattr(call, "kwargs", kwargs)
     return losses
 

@@ -16,7 +16,7 @@ from agentmill.schemas.chat import to_template
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.model_hub import cached_model, hub_model
-from agentmill.schemas.models import chat_template, read_json
+from agentmill.schemas.models import TOKENIZER_FILE, chat_template, read_json
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message
 from agentmill.schemas.templates.piece_tokenizer import PieceTokenizer, puts_space
@@ -59,7 +59,7 @@ def load_tokenizer(folder: str) -> Tokenizer:
     """The tokenizer of a model. Raises ``UserError`` if there is none in ``folder``."""
     from tokenizers import Tokenizer
 
-    path = tokenizer_folder(folder) / "tokenizer.json"
+    path = tokenizer_folder(folder) / TOKENIZER_FILE
     if not path.is_file():
         raise UserError(
             f"tokenizer: there is no {path}; expected the folder of a transformers model or tokenizer",

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
+from agentmill.schemas.conditions import reaches
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.rows import Message, MessageCall
 from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, ApiAction, CodeAction
-from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.view import Unused
 
 REASONS: Mapping[str, str] = {

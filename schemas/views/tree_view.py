@@ -12,9 +12,9 @@ from typing import ClassVar, Protocol
 import msgspec
 from pydantic import Field
 
+from agentmill.schemas.conditions import reaches
 from agentmill.schemas.records.rows import Message, SftRow
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.conversation import is_copied
 from agentmill.schemas.views.dialogue import Dialogue

@@ -8,9 +8,9 @@ from typing import ClassVar
 import msgspec
 from pydantic import Field
 
+from agentmill.schemas.conditions import reaches
 from agentmill.schemas.records.rows import Message, RowTokens, UnpairedRow
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.conversation import own_places
 from agentmill.schemas.views.dialogue import Dialogue

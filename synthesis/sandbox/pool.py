@@ -157,7 +157,7 @@ class Pool:
         while len(self._out) + self._starting >= self._most_out:
             if time.monotonic() >= latest:
                 raise SandboxFull(f"{self._most_out} sessions are out, and none was given back in {self._wait_s:g} s")
-            self._changed.wait(min(_LOOK_S, wait_s))  # a session that is lost, not given back, notifies nobody
+            self._changed.wait(min(_LOOK_S, wait_s))  # a session that is lost, not given back, sends no notice
 
 
 _pools: dict[tuple[Backend, Limits, str], Pool] = {}

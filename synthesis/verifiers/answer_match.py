@@ -15,11 +15,11 @@ from typing import ClassVar, Literal
 import msgspec
 from pydantic import Field
 
+from agentmill.schemas.conditions import reaches
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import AnyItem, Trajectory
 from agentmill.schemas.records.verdict import Verdict
-from agentmill.schemas.thresholds import reaches
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern, Regex
 from agentmill.synthesis.verifiers.grounding import NUMBER, with_plain_signs

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from pydantic import Field
 
+from agentmill.schemas.conditions import reaches
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Action, AnyItem, Trajectory
 from agentmill.schemas.records.verdict import Label
-from agentmill.schemas.thresholds import reaches
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.delimiting import delimited, judging_prompt
 from agentmill.synthesis.rollouts.llm_calls import TRIES

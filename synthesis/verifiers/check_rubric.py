@@ -51,7 +51,7 @@ class Requirement(Config):
         of_rule = set() if self.rule is None else self.rule.model_fields_set
         misplaced = next((key for key in ("veto", "weight") if key in of_rule), None)
         if misplaced is not None:
-            raise ValueError(f"`{misplaced}` of requirement {self.id!r} is within its `rule`; give it beside `rule`")
+            raise ValueError(f"`{misplaced}` of requirement {self.id!r} is within its `rule`; give it next to `rule`")
         return self
 
 

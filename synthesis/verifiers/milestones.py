@@ -12,11 +12,11 @@ from typing import ClassVar
 import msgspec
 from pydantic import Field, model_validator
 
+from agentmill.schemas.conditions import reaches
 from agentmill.schemas.config import Config
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label
-from agentmill.schemas.thresholds import reaches
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern
 from agentmill.synthesis.verifiers.verifier import Finding, PartId, Verifier, check_ids

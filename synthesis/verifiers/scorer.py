@@ -12,11 +12,11 @@ from typing import ClassVar, Literal
 import msgspec
 from pydantic import Field, model_validator
 
+from agentmill.schemas.conditions import reaches
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
-from agentmill.schemas.thresholds import reaches
 from agentmill.schemas.views.conversation import own_places
 from agentmill.schemas.views.sft import Per
 from agentmill.schemas.views.view import Unused

@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from pydantic import Field, model_validator
 
+from agentmill.schemas.conditions import ROUNDING, reaches
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Action, Trajectory
 from agentmill.schemas.records.verdict import Label, Verdict
-from agentmill.schemas.thresholds import ROUNDING, reaches
 from agentmill.synthesis.rollouts.delimiting import between, delimited, judging_prompt, message_lines
 from agentmill.synthesis.rollouts.llm_calls import TRIES
 from agentmill.synthesis.step_values import Step, steps_of

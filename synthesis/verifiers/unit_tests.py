@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import msgspec
 from pydantic import Field
 
+from agentmill.schemas.conditions import reaches
 from agentmill.schemas.dialects.code_blocks import Fenced
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Action, AnyItem, CodeAction, MessageAction, Trajectory
 from agentmill.schemas.records.verdict import Verdict
-from agentmill.schemas.thresholds import reaches
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.sandbox import Limits, Pool, pool
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern

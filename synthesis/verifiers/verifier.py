@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 import msgspec
 from pydantic import Field
 
+from agentmill.schemas.conditions import reaches
 from agentmill.schemas.config import Config
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label, Verdict
-from agentmill.schemas.thresholds import reaches
 from agentmill.synthesis.environments.environment import Environment
 
 PartId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", description="what it is called: the verdict is NAME/ID")]

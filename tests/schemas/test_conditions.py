@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentmill.pipelines.quality import quality
-from agentmill.schemas.conditions import Condition
+from agentmill.schemas.conditions import Condition, exceeds, reaches
 from agentmill.schemas.config import validate
 from agentmill.schemas.records.trajectory import Usage
 from agentmill.schemas.records.verdict import Label, Value
@@ -132,3 +132,17 @@ def test_counts_that_are_not_there_are_refused(given: dict[str, Any], message: t
 
 def test_what_was_not_counted_fulfils_nothing() -> None:
     assert not Condition.model_validate({"quality": "errors", "at_least": 0}).holds(ROW, Annotations())
+
+
+def test_rounding_decides_nothing() -> None:
+    assert 0.1 + 0.7 < 0.8
+    assert reaches(0.1 + 0.7, 0.8)
+    assert 0.1 + 0.2 > 0.3
+    assert not exceeds(0.1 + 0.2, 0.3)
+
+
+def test_a_difference_decides() -> None:
+    assert not reaches(0.7999, 0.8)
+    assert exceeds(0.3001, 0.3)
+    assert not exceeds(2, 2)
+    assert not reaches(1, 2)

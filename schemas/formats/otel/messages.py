@@ -195,7 +195,7 @@ def _parts(message: JsonObject) -> list[Any]:
 def _form(message: JsonObject) -> MessageForm:
     """A message as its output and the histories of later chats both show it: equal for equal messages.
 
-    Without what only the output has (why it ended, reasoning beside other parts), and with arguments decoded.
+    Without what only the output has (why it ended, reasoning with other parts), and with arguments decoded.
     """
     parts = _parts(message)
     shown = [part for part in parts if not (isinstance(part, dict) and part.get("type") in _REASONING)]

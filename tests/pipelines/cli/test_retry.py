@@ -47,20 +47,20 @@ def test_episodes_of_a_provider_that_was_down_are_played_again(
     with FakeOpenAi(provider) as server:
         path = recipe(tmp_path, server)
         assert agentmill("run", path) == 1
-        told = capsys.readouterr().err
-        assert "inputs were dropped for what may pass (" in told
-        assert f"{reason} " in told
-        assert f"and go on with: agentmill run {path}" in told
+        printed = capsys.readouterr().err
+        assert "inputs were dropped for what may pass (" in printed
+        assert f"{reason} " in printed
+        assert f"and go on with: agentmill run {path}" in printed
         assert not (tmp_path / "run/demonstrations/manifest.json").exists()
         provider.down, before = False, provider.asked
         assert agentmill("run", path) == 0
         again = provider.asked - before
-        told = capsys.readouterr().err
+        printed = capsys.readouterr().err
     table = Table.open(tmp_path / "run/demonstrations")
     read = table.manifest.counts.read
     assert table.manifest.counts == Counts(read=read, used=read, dropped=0, written=read)
     assert 0 < again < read, "what was used is not asked for again"
-    assert f"{read} inputs, {read - again} done before" in told
+    assert f"{read} inputs, {read - again} done before" in printed
 
 
 def test_a_few_such_episodes_are_dead_letters_and_flags_say_otherwise(
@@ -93,9 +93,9 @@ def test_a_step_that_uses_less_than_it_has_to_ends_with_its_reasons(
     with FakeOpenAi(Provider(50, raw(b"junk"))) as server:
         path = recipe(tmp_path, server, min_used=0.9)
         assert agentmill("run", path, "--no-retry-dropped") == 1
-        told = capsys.readouterr().err
-        assert "less than min_used 0.9, of its" in told
-        assert "(malformed " in told
+        printed = capsys.readouterr().err
+        assert "less than min_used 0.9, of its" in printed
+        assert "(malformed " in printed
         assert agentmill("run", recipe(tmp_path, server, min_used=0.1), "--no-retry-dropped") == 0
         asked, path = len(server.requests), recipe(tmp_path, server, min_used=0.9)
         assert agentmill("run", path, "--no-retry-dropped") == 1

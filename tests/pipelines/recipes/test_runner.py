@@ -75,6 +75,6 @@ def test_an_evaluation_that_used_less_than_min_used_ends_the_run(
         runner.run(plan.steps[-1])
 
     evaluate(0.8)
-    told = r"used 80, less than min_used 0.81, of its 100 inputs \(timeout 15, disconnected 5\)\n.*delete .*/evaluate"
-    with pytest.raises(NothingUsed, match=told):
+    text = r"used 80, less than min_used 0.81, of its 100 inputs \(timeout 15, disconnected 5\)\n.*delete .*/evaluate"
+    with pytest.raises(NothingUsed, match=text):
         evaluate(0.81)
