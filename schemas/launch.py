@@ -245,7 +245,7 @@ class AccelerateFile(_Part):
     def gpus(self, visible: int) -> int:
         """The GPUs of this machine that it uses, of those that are ``visible``."""
         # PyYAML reads `0` as a number.
-        return visible if self.gpu_ids in (None, "all") else len(str(self.gpu_ids).split(","))
+        return visible if self.gpu_ids in (None, "all") else min(visible, len(str(self.gpu_ids).split(",")))
 
 
 @dataclass(frozen=True)

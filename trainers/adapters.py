@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,12 @@ from agentmill.trainers.hub_models import hub_folder, revisions_of, with_pinned_
 from agentmill.trainers.model_io import SCORE, Task, load_errors, load_weights, model_folder
 
 S = TypeVar("S", bound=TrainSettings)
+
+_OTHER_SHAPE = re.compile(
+    r"size mismatch for (\S+): copying a param with shape torch\.Size\((.+?)\) from checkpoint,"
+    r" the shape in current model is torch\.Size\((.+?)\)"
+)
+"""What PyTorch says of the first tensor that does not fit."""
 
 
 class ModelFiles(NamedTuple):
@@ -151,7 +158,16 @@ def load_adapter(model: Any, adapter: Path, dropout: float | None = None) -> Pef
         if dropout is not None:
             config = PeftLoraConfig.from_pretrained(str(adapter))
             config.lora_dropout = dropout
-        loaded = PeftModel.from_pretrained(model, adapter, is_trainable=learns, config=config)
+        try:
+            loaded = PeftModel.from_pretrained(model, adapter, is_trainable=learns, config=config)
+        except RuntimeError as error:
+            if (found := _OTHER_SHAPE.search(str(error))) is None:
+                raise
+            raise UserError(
+                f"the adapter {adapter} does not fit the model: {found[1]} has the shape {found[2]} in the file, and"
+                f" {found[3]} in the model\nit was trained on another model: name that one",
+                ErrorCode.BASE_MODEL_DIFFERS,
+            ) from error
         # Read once more: only this returns which names in the file PEFT had no use for.
         mapping = getattr(model, "_checkpoint_conversion_mapping", {})
         found = loaded.load_adapter(adapter, loaded.active_adapter, is_trainable=learns, key_mapping=mapping)

@@ -75,6 +75,8 @@ class BeforeFirstStep(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Called when the model is on its device, or sharded, and a checkpoint is loaded."""
+        # A checkpoint brings back how often an earlier attempt saved and logged, which may be changed in between.
+        state.compute_steps(args, state.max_steps)
         if self._wanted:
             self._estimate = estimate_training(self._trainer, self._parameters, self._folder)
         self._began = time.monotonic()

@@ -12,6 +12,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.models import context_length
 from agentmill.schemas.monitoring import ValidationConfig
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.command import TrainSettings, say
@@ -102,9 +103,12 @@ def sampling(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows) 
     wanted = settings.validates.samples if settings.validates is not None else None
     if wanted is None or rows.validation is None:
         return []
-    prompts = validation_prompts(rows.validation, wanted.n)
+    most = context_length(setup.base)
+    # A model with learned positions has none beyond, and breaks.
+    prompts = validation_prompts(rows.validation, wanted.n, None if most is None else most - wanted.max_tokens)
     if len(prompts) < wanted.n:
-        say(f"validation.samples: {len(prompts)} rows to validate on have a prompt, fewer than n={wanted.n}")
+        fits = "" if most is None else f" that leaves {wanted.max_tokens} of the model's {most:,} tokens to be sampled"
+        say(f"validation.samples: {len(prompts)} rows to validate on have a prompt{fits}, fewer than n={wanted.n}")
     return [SampleGenerations(wanted, prompts, setup.tokenizer, setup.work.samples)]
 
 

@@ -43,13 +43,16 @@ class Sample(msgspec.Struct, frozen=True):
     ended: bool
 
 
-def validation_prompts(rows: TrainingRows, number: int) -> list[Prompt]:
-    """Prompts of the first ``number`` rows to validate on, each once; an example that begins with loss has none."""
+def validation_prompts(rows: TrainingRows, number: int, longest: int | None = None) -> list[Prompt]:
+    """Prompts of the first ``number`` rows to validate on, each once.
+
+    An example that begins with loss has none, and prompts of more than ``longest`` tokens are passed over.
+    """
     found: dict[str, Prompt] = {}
     for example in rows.examples:
         tokens, mask = next(names for names in COLUMNS if names[0] in example)
         first = example[mask].index(True)
-        if first and len(found) < number:
+        if first and (longest is None or first <= longest) and len(found) < number:
             row_id = example[ROW_IDS][0]
             found.setdefault(row_id, Prompt(row_id, example[tokens][:first]))
         if len(found) == number:

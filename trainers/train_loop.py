@@ -348,7 +348,7 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
     )
     one_step = rows_per_step(settings, data_processes(arguments))
     # Set afterwards: how many processes there are is known only from the configuration itself.
-    arguments.max_steps = settings.max_steps or math.ceil(len(method.lengths) * settings.epochs / one_step)
+    arguments.max_steps = settings.max_steps or steps_in(settings.epochs, len(method.lengths), one_step)
     arguments.warmup_steps = round(settings.warmup * arguments.max_steps)
     set_validation(settings.validates, arguments)
     return arguments
@@ -357,6 +357,12 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
 def data_processes(arguments: TrainingArguments) -> int:
     """The processes that get different rows; those that divide a sequence between them get the same."""
     return int(arguments.world_size) // context_parallel_size()
+
+
+def steps_in(epochs: float, rows: int, one_step: int) -> int:
+    """The optimizer steps that ``epochs`` of so many rows take, the last of them perhaps of fewer than ``one_step``."""
+    # Rounded, so that 0.07 epochs of 100 rows are 7 steps of one, and not 8.
+    return math.ceil(round(rows * epochs / one_step, 9))
 
 
 def rows_per_step(settings: TrainSettings, processes: int) -> int:

@@ -109,7 +109,10 @@ def split_rows(table: Table, split: str) -> tuple[HeldOut, int]:
 
 
 def draw_groups(table: Table, share: float, seed: int) -> frozenset[str]:
-    """Tasks drawn by ``seed`` until they have ``share`` of the rows, one at least and never all.
+    """Tasks drawn by ``seed`` until they have about ``share`` of the rows, one at least and never all.
+
+    A task of so many rows that the share would be missed by more with it than without it is passed over; where that
+    leaves none, the smallest task is taken.
 
     Raises ``UserError`` if all rows are of one task.
     """
@@ -122,12 +125,14 @@ def draw_groups(table: Table, share: float, seed: int) -> frozenset[str]:
         )
     wanted, drawn, rows = share * sizes.total(), list[str](), 0
     # In an order of their own, so that it depends neither on the files nor on the order in them.
-    for group in sorted(sizes, key=lambda group: random_key(group, seed))[:-1]:
-        drawn.append(group)
-        rows += sizes[group]
-        if rows >= wanted:
+    order = sorted(sizes, key=lambda group: random_key(group, seed))
+    for group in order:
+        if rows >= wanted or len(drawn) == len(sizes) - 1:
             break
-    return frozenset(drawn)
+        if rows + sizes[group] - wanted <= wanted - rows:
+            drawn.append(group)
+            rows += sizes[group]
+    return frozenset(drawn or [min(order, key=lambda group: sizes[group])])
 
 
 def groups_of(table: Table) -> Iterator[tuple[str, str | None, bool]]:

@@ -124,11 +124,12 @@ def _hidden(message: Message, hide: Any) -> Message:
         hidden = hide(arguments)
         # Arguments without control tokens keep their exact spelling.
         text = call.arguments if hidden == arguments else msgspec.json.encode(hidden).decode()
-        calls.append(msgspec.structs.replace(call, name=hide(call.name), arguments=text))
+        calls.append(msgspec.structs.replace(call, id=hide(call.id), name=hide(call.name), arguments=text))
     return msgspec.structs.replace(
         message,
         content=hide(message.content),
         reasoning_content=hide(message.reasoning_content),
         name=hide(message.name),
+        tool_call_id=hide(message.tool_call_id),
         tool_calls=calls,
     )

@@ -136,7 +136,12 @@ def misfit_value(value: Any, schema: JsonObject) -> str | None:
 
 def tidy(command: str) -> str:
     """A command without what does not count: white space around and between, wrapping quotes, a full stop."""
-    text, before = " ".join(command.split()), ""
+    return unwrapped(" ".join(command.split()))
+
+
+def unwrapped(command: str) -> str:
+    """A command without white space, quotes and full stops around it; what is between stays as it is."""
+    text, before = command.strip(), ""
     # Wrappings come nested, as a quoted command in backticks with a full stop.
     while text != before:
         before = text

@@ -208,7 +208,9 @@ class Branch(EpisodeParameters):
                 extra: JsonObject = {} if edit == "replace" else {EDIT: edit}
                 known = f"{identity}:{edit}" if extra else identity
                 plan = self.plan(exploration, "branch", known, attempt=attempt, parent=parent, branch_turn=turn)
-                limit = self.limit(plan, last_turn(parent)) if self.then == "recorded" else plan.max_turns
+                limit = plan.max_turns
+                if self.then == "recorded":
+                    limit = self.limit(plan, last_turn(parent) + (edit == "insert"))
                 yield msgspec.structs.replace(plan, extra=extra, max_turns=limit)
 
     def _attempts(self, parent: Trajectory, turn: int) -> Iterator[tuple[EditName, int]]:

@@ -78,6 +78,7 @@ def test_processes_are_as_many_as_asked_for_or_as_gpus(
         ({"num_processes": 2}, 4, 2),
         ({"gpu_ids": "0,3"}, 4, 2),
         ({"gpu_ids": 3}, 4, 1),
+        ({"gpu_ids": "4,5", "use_cpu": True, "num_processes": 2}, 0, 2),
         ({"num_machines": 2}, 4, 8),
         ({"num_machines": 2, "num_processes": 16}, 8, 16),
         ({"use_cpu": True}, 0, 1),
@@ -89,6 +90,12 @@ def test_a_file_may_say_how_many(content: dict[str, Any], gpus: int, expected: i
     if "num_processes" in content:
         fewest = content.get("num_machines", 1)
         assert processes({"config": config, "processes": fewest}, gpus) == (config, fewest)
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_gpus_that_are_named_must_be_there(gpus: int, tmp_path: Path) -> None:
+    with user_error("gpus-too-few", f"{gpus} ", "visible"):
+        processes({"config": written(tmp_path, gpu_ids="4,5", num_processes=2)}, gpus)
 
 
 @pytest.mark.parametrize(

@@ -228,16 +228,19 @@ def test_mistakes(adapter: Path, config: Path, model: Path, tmp_path: Path, caps
 def test_an_adapter_in_part_and_one_of_another_model_are_not_loaded(adapter: Path, model: Path, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    part, deeper = (Path(shutil.copytree(adapter, tmp_path / name)) for name in ("part", "deeper"))
+    part, deeper, wider = (Path(shutil.copytree(adapter, tmp_path / name)) for name in ("part", "deeper", "wider"))
     held = weights(adapter)
     first = {name: each for name, each in held.items() if ".layers.0." in name}
     save_file(first, part / "adapter_model.safetensors")
     third = {name.replace(".layers.0.", ".layers.2."): each.clone() for name, each in first.items()}
     save_file({**held, **third}, deeper / "adapter_model.safetensors")
+    wide = {name: torch.cat([each, each], 1) if "lora_A" in name else each for name, each in held.items()}
+    save_file({name: each.contiguous() for name, each in wide.items()}, wider / "adapter_model.safetensors")
 
     for folder, code, words in (
         (part, "model-incomplete", f"lacks {len(held) - len(first)} of the tensors"),
         (deeper, "base-model-differs", f"has {len(third)} tensors for layers that the model does not have"),
+        (wider, "base-model-differs", "does not fit the model"),
     ):
         with user_error(code, words):
             load_merged(model, folder, "CAUSAL_LM")

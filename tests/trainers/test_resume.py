@@ -105,6 +105,14 @@ def test_packs_of_a_training_that_is_killed_are_those_of_an_unbroken_one(config:
     assert_goes_on_as_unbroken(config, *options)
 
 
+def test_how_often_it_is_saved_may_be_changed_between_two_attempts(config: Path, tmp_path: Path) -> None:
+    work, options = tmp_path / ".tuned.work", ["max_steps=10", "save_steps=4"]
+    kill_at_checkpoint(config, 8, *options)
+    assert checkpoints(work) == [4]
+    kill_at_checkpoint(config, 6, *options, "save_steps=1")
+    assert checkpoints(work)[-1] == 5
+
+
 def assert_goes_on_as_unbroken(config: Path, *options: str) -> None:
     """Finish the training, and compare its loss curve with that of one that was not killed."""
     folder = config.parent

@@ -34,6 +34,9 @@ def test_a_prompt_ends_before_the_first_token_with_loss() -> None:
     )
     # A row has one prompt though it may be several sequences; one that begins with loss has none.
     assert found == [Prompt("a", [1]), Prompt("c", [7])]
+    # A model that has no more positions could not go on from a longer prompt.
+    long = examples(row_ids=[["a"], ["b"]], input_ids=[[1, 2, 3], [5, 6]], mask=[[False, False, True], [False, True]])
+    assert validation_prompts(long, 2, longest=1) == [Prompt("b", [5])]
     of_pairs = examples(row_ids=[["p"]], chosen_ids=[[1, 2]], chosen_mask=[[False, True]], rejected_ids=[[1, 3]])
     assert validation_prompts(of_pairs, 4) == [Prompt("p", [1])]
 

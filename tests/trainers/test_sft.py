@@ -94,6 +94,13 @@ def test_an_adapter_and_the_merged_model_say_the_same(config: Path, model: Path,
 
 
 @pytest.mark.parametrize(
+    ("epochs", "rows", "one_step", "steps"), [(0.07, 100, 1, 7), (0.55, 100, 5, 11), (1.5, 24, 4, 9), (0.01, 10, 4, 1)]
+)
+def test_epochs_are_whole_steps(epochs: float, rows: int, one_step: int, steps: int) -> None:
+    assert train_loop.steps_in(epochs, rows, one_step) == steps
+
+
+@pytest.mark.parametrize(
     ("overrides", "facts"),
     [
         (["precision=bf16"], {"precision": "bf16"}),

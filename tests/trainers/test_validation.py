@@ -70,6 +70,19 @@ def test_tasks_are_drawn_whole_by_the_seed_alone(tmp_path: Path) -> None:
     assert len(draw_groups(table, 0.0001, seed=1)) == 1
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_task_of_most_rows_is_not_drawn_for_a_small_share(seed: int, tmp_path: Path) -> None:
+    records = [
+        msgspec.structs.replace(each, task_id=f"task {max(0, number - 29)}") for number, each in enumerate(rows(40))
+    ]
+    drawn = draw_groups(Table.open(write_table(tmp_path / "rows", records)), 0.05, seed)
+    assert len(drawn) == 2
+    assert "task 0" not in drawn
+    of_two = Table.open(write_table(tmp_path / "two", records[:32]))
+    assert len(draw_groups(of_two, 0.01, seed)) == 1
+    assert "task 0" not in draw_groups(of_two, 0.01, seed)
+
+
 def test_rows_without_a_task_stay_with_their_trajectory_and_pairs_with_their_chosen_one(tmp_path: Path) -> None:
     records = [msgspec.structs.replace(each, trajectory_id=f"t{number // 5}") for number, each in enumerate(rows(20))]
     assert draw_groups(Table.open(write_table(tmp_path / "rows", records)), 0.25, 0) < {"t0", "t1", "t2", "t3"}

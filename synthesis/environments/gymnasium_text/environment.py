@@ -88,12 +88,10 @@ class GymnasiumEnvironment:
             raise EnvError(f"environment {spec.environment_id}: {error}") from error
         self._game = _make(spec, given.kwargs)
         self._commands = given.commands or self._describer.commands
-        if len(self._commands) != len(self._describer.commands) or len(set(map(tidy, self._commands))) < len(
-            self._commands
-        ):
-            count = len(self._describer.commands)
-            raise EnvError(f"environment {spec.environment_id}: commands must be {count} different names")
         self._functions = tuple(tidy(command).lower().replace(" ", "_") for command in self._commands)
+        count = len(self._describer.commands)
+        if not len(self._commands) == len(set(self._functions)) == count:
+            raise EnvError(f"environment {spec.environment_id}: commands must be {count} different names")
         schema = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
         self.tools = [
             Tool(name=name, description=command, parameters=schema)

@@ -25,6 +25,9 @@ from agentmill.synthesis.environments.pddl.domain import (
 MAX_GROUND_ACTIONS = 50_000
 """Above this a problem is refused, not ground half."""
 
+MAX_BINDINGS = 2_000_000
+"""Of objects to parameters, whole or in part, that are tried; a few seconds. Most may fail a static precondition."""
+
 CHUNK_BITS = 12
 """Width of the slices of a state by which applicable actions are looked up."""
 
@@ -142,28 +145,43 @@ class _Successors:
 
 
 def ground(domain: Domain, problem: Problem) -> Grounded:
-    """Ground ``problem``. Raises ``PddlError`` where it has more than ``MAX_GROUND_ACTIONS`` candidate actions."""
+    """Ground ``problem``. Raises ``PddlError`` where it has more than ``MAX_GROUND_ACTIONS`` candidate actions.
+
+    So it is for one of which more than ``MAX_BINDINGS`` bindings would have to be tried.
+    """
     fluents = domain.fluents()
     init = frozenset(problem.init)
     static = frozenset(atom for atom in init if atom[0] not in fluents)
     candidates: list[Candidate] = []
     members = objects_by_type(domain, problem)
+    tried = 0
     for action in domain.actions:
         for candidate in _instances(action, members, fluents, static):
-            candidates.append(candidate)
+            tried += 1
+            if candidate is not None:
+                candidates.append(candidate)
             if len(candidates) > MAX_GROUND_ACTIONS:
-                raise PddlError(
-                    f"the problem has more than {MAX_GROUND_ACTIONS} ground actions",
-                    f"action {action.name!r}",
-                    "fewer objects, fewer parameters, or more static preconditions that tie the parameters together",
-                )
+                raise _too_large(f"{MAX_GROUND_ACTIONS} ground actions", action)
+            if tried > MAX_BINDINGS:
+                raise _too_large(f"{MAX_BINDINGS} bindings of objects to parameters to try", action)
     return _encode(domain, problem, *_reachable(candidates, init), init)
+
+
+def _too_large(what: str, action: Action) -> PddlError:
+    return PddlError(
+        f"the problem has more than {what}",
+        f"action {action.name!r}",
+        "fewer objects, fewer parameters, or more static preconditions that tie the parameters together",
+    )
 
 
 def _instances(
     action: Action, members: dict[str, tuple[str, ...]], fluents: frozenset[str], static: frozenset[Atom]
-) -> Iterator[Candidate]:
-    """Bind the parameters one after the other, testing static preconditions as soon as their terms are bound."""
+) -> Iterator[Candidate | None]:
+    """Bind the parameters one after the other, testing static preconditions as soon as their terms are bound.
+
+    Yields ``None`` for each binding, whole or in part, that leads to no candidate by itself.
+    """
     names = [parameter.name for parameter in action.parameters]
     tests: list[list[Literal]] = [[] for _ in range(len(names) + 1)]
     for literal in action.precondition:
@@ -172,15 +190,16 @@ def _instances(
                 literal
             )
 
-    def bind(binding: dict[str, str]) -> Iterator[Candidate]:
+    def bind(binding: dict[str, str]) -> Iterator[Candidate | None]:
         depth = len(binding)
-        if not all(_static_holds(literal, binding, static) for literal in tests[depth]):
-            return
-        if depth == len(names):
+        holds = all(_static_holds(literal, binding, static) for literal in tests[depth])
+        if holds and depth == len(names):
             candidate = _candidate(action, binding, fluents)
             # An action that needs and forbids one atom is never legal.
-            if not set(candidate.needs).intersection(candidate.forbids):
-                yield candidate
+            yield None if set(candidate.needs).intersection(candidate.forbids) else candidate
+            return
+        yield None
+        if not holds:
             return
         for value in members[action.parameters[depth].type]:
             yield from bind({**binding, names[depth]: value})

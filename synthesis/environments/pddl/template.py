@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_PLACE = re.compile(r"\{(\d+)\}")
+_PLACE = re.compile(r"\{(0|[1-9][0-9]*)\}")
 
 
 class Template:

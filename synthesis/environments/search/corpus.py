@@ -31,7 +31,8 @@ BATCH_ROWS = 256
 MOST_ID_CHARACTERS = 500
 
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-ZÀ-Þ0-9])")
-_MARKDOWN_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)[^)]*\)")
+# No part runs over the next bracket, nor is tried shorter: what is never closed would be sought to the end each time.
+_MARKDOWN_LINK = re.compile(r"\[([^\[\]]++)\]\(([^()\s#]++)[^()]*+\)")
 _HEADING = re.compile(r"#{1,6}\s+(.+)")
 
 
@@ -199,7 +200,7 @@ def _from_file(file: Path, root: Path) -> Document:
                 f"{file} has more than {MOST_CHARACTERS:,} bytes, the most of one document\ncut it into several files",
                 ErrorCode.FILE_TOO_LARGE,
             )
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise _not_text(file) from None
     except OSError as error:

@@ -220,6 +220,8 @@ class SearchEnvironment:
             known = ", ".join(each.name for each in self.tools)
             raise Unfit(f"There is no tool {call.function!r}; there are {known}.")
         k = call.kwargs.get("k", RESULTS)
+        # Models write 3.0 for 3, and JSON Schema takes both for whole numbers.
+        k = int(k) if isinstance(k, float) and k.is_integer() else k
         if isinstance(k, int) and not 1 <= k <= MOST_RESULTS:
             raise Unfit(f"search: k is {k}; a search shows 1 to {MOST_RESULTS} passages.")
         if wrong := misfit(call, tool):

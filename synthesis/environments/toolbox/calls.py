@@ -10,7 +10,7 @@ from typing import Any
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
 from agentmill.schemas.records.trajectory import Tool as Schema
-from agentmill.synthesis.environments.environment import tidy
+from agentmill.synthesis.environments.environment import unwrapped
 from agentmill.synthesis.environments.toolbox.database import Contents
 from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Tool, Toolbox, Value
 
@@ -130,6 +130,8 @@ def _shown(value: Any) -> str:
 
 
 _NAME = re.compile(r"\s*([A-Za-z_]\w*)\s*")
+_DECODER = json.JSONDecoder(strict=False)
+"""Models also write a text of several lines as it is, between the quotes."""
 
 
 class Unreadable(Exception):
@@ -144,7 +146,7 @@ def write_command(name: str, arguments: JsonObject) -> str:
 
 def read_command(text: str) -> ApiAction:
     """The call that ``text`` is, quotes and full stops around it left out. Raises ``Unreadable``."""
-    line = tidy(text)
+    line = unwrapped(text)
     found = _NAME.match(line)
     if found is None or line[found.end() : found.end() + 1] != "(" or not line.endswith(")"):
         raise Unreadable('That is no call of a tool. Write one such as tool_name(argument=3, other="text").')
@@ -159,7 +161,7 @@ def _arguments(text: str) -> JsonObject:
         if found is None or rest[found.end() : found.end() + 1] != "=":
             raise Unreadable(f"Arguments are written name=value, not {rest[:40]!r}.")
         try:
-            value, end = json.JSONDecoder().raw_decode(rest[found.end() + 1 :].lstrip())
+            value, end = _DECODER.raw_decode(rest[found.end() + 1 :].lstrip())
         except (ValueError, RecursionError):  # also a number of too many digits
             raise Unreadable(f'The value of {found[1]} is no number and no "text" in double quotes.') from None
         if found[1] in arguments:

@@ -153,6 +153,19 @@ async def test_edits_undo_a_wrong_a_missing_and_a_needless_turn() -> None:
     assert Branch(then="recorded").planned(explored)[0] == found[0].trajectory_id, "replacing is what branches were"
 
 
+async def test_an_inserted_turn_leaves_room_for_all_that_were_recorded() -> None:
+    """The parent ended at its limit of turns, and the branch has one more."""
+    parent = await cut("jump", "jump", "right")
+    strategy = Branch(then="recorded", edits=["insert"])
+    found = await explore(strategy, exploration(limited(3), earlier=(parent,), actor=gambler(1.0)))
+    assert [commands(each) for each in found] == [
+        ["right", "*jump", "*jump", "*right"],
+        ["*jump", "right", "*jump", "*right"],
+        ["*jump", "*jump", "right", "*right"],
+    ]
+    assert {each.outcome.status for each in found} == {"success"}
+
+
 async def test_a_removed_turn_leaves_the_next_one_which_has_to_differ() -> None:
     parent = await cut("jump", "jump", "right")
     explored = exploration(earlier=(parent,), actor=gambler(0.0))

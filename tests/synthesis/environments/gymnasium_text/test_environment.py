@@ -167,6 +167,7 @@ SPEC_MISTAKES: dict[str, tuple[str, JsonObject, str]] = {
     "unknown argument": ("Taxi-v4", {"describer": "taxi", "kwargs": {"rain": True}}, "rain"),
     "too few commands": ("Taxi-v4", {"describer": "taxi", "commands": ["a"]}, "6 different names"),
     "equal commands": ("Blackjack-v1", {"describer": "blackjack", "commands": ["a", "a."]}, "2 different names"),
+    "same tools": ("Blackjack-v1", {"describer": "blackjack", "commands": ["Stop", "stop"]}, "2 different names"),
 }
 
 

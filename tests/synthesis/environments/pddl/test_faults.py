@@ -39,6 +39,7 @@ PARAMETER_MISTAKES = {
     "denial": ({"denial_text": {"bussy": "{0} rests"}}, "Did you mean 'busy'"),
     "hidden": ({"hidden_predicates": ["bussy"]}, "Did you mean 'busy'"),
     "braces": ({"predicate_text": {**WAREHOUSE_SPEC.parameters["predicate_text"], "busy": "{r}"}}, "braces"),
+    "zeros": ({"predicate_text": {**WAREHOUSE_SPEC.parameters["predicate_text"], "busy": "{00}"}}, "braces"),
 }
 
 

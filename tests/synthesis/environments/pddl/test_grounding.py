@@ -100,6 +100,17 @@ def test_too_many_actions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         grounded(BLOCKS, blocks_problem(4, seed=0))
 
 
+def test_bindings_that_come_to_nothing_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last parameter alone decides, so that all bindings of the others are tried."""
+    domain = """(define (domain d) (:requirements :strips) (:predicates (last ?x) (done))
+      (:action a :parameters (?a ?b ?c ?d) :precondition (last ?d) :effect (done)))"""
+    problem = "(define (problem p) (:domain d) (:objects o1 o2 o3 o4) (:init) (:goal (done)))"
+    assert not grounded(domain, problem).actions
+    monkeypatch.setattr(grounding, "MAX_BINDINGS", 300)
+    with pytest.raises(PddlError, match="more than 300 bindings"):
+        grounded(domain, problem)
+
+
 @pytest.mark.parametrize(
     ("domain", "problem"),
     [

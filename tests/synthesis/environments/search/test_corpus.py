@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,6 +31,20 @@ def test_a_folder_of_texts(tmp_path: Path) -> None:
         Document("big_otter", "big otter", "Otters swim."),
         Document("birds/cranes", "The cranes", "They fly over the Tamsel.", ["rivers/tamsel"]),
     ]
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "marked.txt").write_text("# The cranes\nThey fly.", encoding="utf-8-sig")
+    assert list(read_documents(tmp_path)) == [Document("marked", "The cranes", "They fly.")]
+
+
+@pytest.mark.parametrize("piece", ["[0, 1) ", "[", "[a](b", "[a](bcd"])
+def test_brackets_that_are_never_closed_take_no_longer(piece: str, tmp_path: Path) -> None:
+    """Each would be sought to the end of the file: a megabyte took minutes."""
+    (tmp_path / "intervals.txt").write_text(piece * (1_000_000 // len(piece)))
+    began = time.process_time()
+    assert len(list(read_documents(tmp_path))) == 1
+    assert time.process_time() - began < 10
 
 
 def test_json_lines_and_parquet_hold_the_same_documents(tmp_path: Path) -> None:

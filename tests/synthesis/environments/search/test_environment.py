@@ -67,17 +67,18 @@ def test_answers_are_compared_as_answer_match_does(goal: Goal, answer: str, shar
     assert share_right(goal, answer) == share
 
 
-@pytest.mark.parametrize("k", [0, -1, MOST_RESULTS + 1, 10**9])
-def test_a_k_out_of_range_is_refused_with_the_range(k: int, corpus: Path) -> None:
+@pytest.mark.parametrize("k", [0, -1, MOST_RESULTS + 1, 10**9, 1e30])
+def test_a_k_out_of_range_is_refused_with_the_range(k: float, corpus: Path) -> None:
     refused = started(corpus).step(ApiAction(function="search", kwargs={"query": "fish", "k": k}))
     assert refused.error
-    assert f"k is {k}; a search shows 1 to {MOST_RESULTS} passages" in getattr(refused.observation, "content", "")
+    assert f"k is {int(k)}; a search shows 1 to {MOST_RESULTS} passages" in getattr(refused.observation, "content", "")
 
 
 def test_k_bounds_the_results(tmp_path: Path) -> None:
     environment = started(invented(tmp_path, 60))
     assert len(text_of(environment, "search", query="town river").splitlines()) == 5
     assert len(text_of(environment, "search", query="town river", k=2).splitlines()) == 2
+    assert len(text_of(environment, "search", query="town river", k=3.0).splitlines()) == 3
     assert len(text_of(environment, "search", query="town river", k=20).splitlines()) == 20
 
 

@@ -90,11 +90,24 @@ def test_aliases_are_names_that_structures_do_not_depend_on() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"a": 1}, {"a": -2, "text": 'it\'s "so", (or) so=1'}, {"list": [1, {"b": None}]}]
+    "values",
+    [
+        {},
+        {"a": 1},
+        {"a": -2, "text": 'it\'s "so", (or) so=1'},
+        {"list": [1, {"b": None}]},
+        {"text": "Annual report  2023"},
+        {"text": " 12\u202f000\xa0km \u3000\u2028"},
+        {"text": "a\n\n\tb"},
+    ],
 )
 def test_commands_are_written_and_read(values: dict[str, Any]) -> None:
     assert read_command(write_command("do_it", values)) == ApiAction(function="do_it", kwargs=values)
     assert read_command(f" `{write_command('do_it', values)}`. ").kwargs == values
+
+
+def test_a_text_of_several_lines_is_taken_as_it_is_written() -> None:
+    assert read_command('keep(text="one\n\n  two")\n').kwargs == {"text": "one\n\n  two"}
 
 
 @pytest.mark.parametrize(
