@@ -90,6 +90,7 @@ class Answer(msgspec.Struct):
     """The assistant message. Hidden reasoning goes by two names among servers."""
 
     content: str | None = None
+    refusal: str | None = None
     tool_calls: list[Call] | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
@@ -107,13 +108,21 @@ class Logprobs(msgspec.Struct):
     content: list[TokenLogprob] | None = None
 
 
+NO_ERROR = (b"", b"null", b"false", b'""', b"{}", b"[]")
+"""What stands in the place of an ``error`` where there is none."""
+
+
 class Choice(msgspec.Struct):
-    """One answer, with the ids of its tokens where the server gives them."""
+    """One answer, with the ids of its tokens where the server gives them.
+
+    ``error``: a gateway says so, with status 200, that the server behind it failed. Its form differs among gateways.
+    """
 
     message: Answer
     finish_reason: str | None = None
     logprobs: Logprobs | None = None
     token_ids: list[int] | None = None
+    error: msgspec.Raw = msgspec.Raw()
 
 
 class PromptDetails(msgspec.Struct):
@@ -158,7 +167,10 @@ def request_body(conversation: Conversation, model: str, sampling: JsonObject) -
 
 
 def read_turn(text: str | bytes, seconds: float, conversation: Conversation) -> Turn:
-    """The turn in a server's answer. Raises ``PolicyError`` (``malformed``) for what is no chat completion."""
+    """The turn in a server's answer.
+
+    Raises ``PolicyError`` (``malformed``) for what is no chat completion, and for one that reports an error.
+    """
     try:
         completion = msgspec.json.decode(text, type=Completion)
     # Servers also answer with HTML of a gateway, or in another encoding.
@@ -167,6 +179,7 @@ def read_turn(text: str | bytes, seconds: float, conversation: Conversation) -> 
     if not completion.choices:
         raise PolicyError("malformed", f"the answer has no choices{_quoted(text)}")
     choice = completion.choices[0]
+    _check_no_error(choice, text)
     actions = _actions(choice.message)
     if completion.prompt_token_ids is not None and choice.token_ids is not None:
         logprobs = [entry.logprob for entry in (choice.logprobs and choice.logprobs.content) or []]
@@ -179,6 +192,14 @@ def read_turn(text: str | bytes, seconds: float, conversation: Conversation) -> 
     return Turn(actions=actions, finish_reason=choice.finish_reason or "stop", usage=usage)
 
 
+def _check_no_error(choice: Choice, text: str | bytes) -> None:
+    """Raises ``PolicyError`` (``malformed``): an empty message with an error is not what the model said."""
+    error = bytes(choice.error)
+    found = error not in NO_ERROR
+    if found or choice.finish_reason == "error":
+        raise PolicyError("malformed", f"the answer reports an error{_quoted(error if found else text)}")
+
+
 def _quoted(text: str | bytes) -> str:
     """The beginning of an answer: some providers say there why they refuse a request, with status 200."""
     words = (text if isinstance(text, str) else text.decode(errors="replace")).split()
@@ -187,10 +208,12 @@ def _quoted(text: str | bytes) -> str:
 
 def _actions(answer: Answer) -> list[AnyAction]:
     reasoning = answer.reasoning_content or answer.reasoning or None
+    # Some servers put the words of a model that refuses in a field of their own, and leave the content empty.
+    said = answer.content or answer.refusal or ""
     if not answer.tool_calls:
-        return [MessageAction(content=answer.content or "", reasoning_content=reasoning)]
+        return [MessageAction(content=said, reasoning_content=reasoning)]
     calls: list[AnyAction] = [_call(call) for call in answer.tool_calls]
-    calls[0] = msgspec.structs.replace(calls[0], description=answer.content or None, reasoning_content=reasoning)
+    calls[0] = msgspec.structs.replace(calls[0], description=said or None, reasoning_content=reasoning)
     return calls
 
 

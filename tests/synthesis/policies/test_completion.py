@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmill.schemas.records.trajectory import AnyItem, MessageAction, TextObservation
-from agentmill.synthesis.policies.completion import token_delta, token_sequence
+from agentmill.synthesis.policies.completion import read_turn, token_delta, token_sequence
+from agentmill.synthesis.policies.policy import PolicyError
+from tests import fake_openai as fake
+from tests.fake_openai import FakeOpenAi
+from tests.synthesis.policies.asking import conversation, policy_for
 
 IDS = st.lists(st.integers(0, 5), max_size=6)
 
@@ -40,3 +48,48 @@ def test_an_extension_is_a_delta_and_anything_else_a_new_segment() -> None:
 def test_log_probabilities_that_do_not_match_are_left_out() -> None:
     assert token_delta([], [1], [2, 3], [-0.1], "stop").logprobs == []
     assert token_delta([], [1], [2, 3], [-0.1, -0.2], "stop").logprobs == [-0.1, -0.2]
+
+
+def answered(content: str | None = "", **fields: Any) -> bytes:
+    """An answer whose choice has these fields, too, after many that say little."""
+    message = {"role": "assistant", "content": content, **fields.pop("message", {})}
+    choice = {"message": message, "finish_reason": "stop", **fields}
+    return json.dumps({"id": "x" * 300, "choices": [choice]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"error": {"code": 502, "message": "upstream is gone"}}, "upstream is gone"),
+        ({"finish_reason": "error", "error": "upstream is gone"}, "upstream is gone"),
+        ({"finish_reason": "error", "error": None}, "xxx"),
+        ({"finish_reason": "error"}, "xxx"),
+    ],
+)
+def test_an_error_in_the_place_of_an_answer_is_no_turn(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(PolicyError, match=words) as caught:
+        read_turn(answered(**fields), 0.0, conversation())
+    assert caught.value.reason == "malformed"
+
+
+@pytest.mark.parametrize("error", [None, False, "", {}, []])
+def test_a_field_for_errors_that_holds_none_is_no_error(error: Any) -> None:
+    assert read_turn(answered("look", error=error), 0.0, conversation()).actions == [MessageAction(content="look")]
+
+
+async def test_who_reports_an_error_is_asked_again() -> None:
+    failed = fake.raw(answered(finish_reason="error", error={"code": 502}))
+    with FakeOpenAi([failed, failed, fake.text("look")]) as server:
+        policy = policy_for(server)
+        assert (await policy.act(conversation())).actions == [MessageAction(content="look")]
+        await policy.close()
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "refusal", "said"),
+    [(None, "I can't help.", "I can't help."), ("", "No.", "No."), ("Yes.", "No.", "Yes."), (None, None, "")],
+)
+def test_the_words_of_a_refusal_are_the_message(content: str | None, refusal: str | None, said: str) -> None:
+    body = answered(content, message={"refusal": refusal})
+    assert read_turn(body, 0.0, conversation()).actions == [MessageAction(content=said)]
