@@ -180,6 +180,7 @@ class ModelClient:
                 self._accepted_at[self.api.kind_of(body)] = time.monotonic()
                 return answer
             except TimeoutError as error:
+                self._router.timed_out(episode_id, timeout_s)
                 raise PolicyError("timeout", f"no answer within {timeout_s:g} s") from error
             except OverBudget:
                 raise
@@ -253,6 +254,7 @@ class ModelClient:
             async with asyncio.timeout(self._settings.turn_timeout_s):
                 await self._post("probe", probe)
         except TimeoutError:
+            self._router.timed_out("probe", self._settings.turn_timeout_s)
             return PolicyError("timeout", "no answer")
         except PolicyError as error:
             return error

@@ -12,7 +12,7 @@ import pytest
 from agentmill.pipelines.serving.endpoints import free_ports, is_healthy
 from agentmill.schemas.records.trajectory import MessageAction
 from agentmill.synthesis.policies import make_policy, routing
-from agentmill.synthesis.policies.policy import Conversation, PolicySettings
+from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings
 from agentmill.synthesis.policies.routing import REMEMBERED, Router
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi
@@ -48,6 +48,39 @@ def test_a_server_that_refuses_at_once_is_no_magnet(monkeypatch: pytest.MonkeyPa
         assert router.route("later") == "dead"
 
 
+def test_an_episode_leaves_what_let_it_wait_and_answered_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    router = Router(["silent", "other"])
+    assert [router.route("first"), router.route("second"), router.route("third")] == ["silent", "other", "silent"]
+    router.timed_out("first", 0.0)
+    assert [router.route("first"), router.route("third"), router.route("new")] == ["other"] * 3
+    monkeypatch.setattr(routing, "REST_S", 0.0)
+    assert router.route("tests it") == "silent"
+    with router.busy("silent"), router.busy("other"), router.busy("other"):
+        assert {router.route(f"episode-{number}") for number in range(5)} == {"other"}
+    assert {router.route(f"later-{number}") for number in range(5)} == {"silent"}, "it has answered"
+
+
+def test_a_long_answer_of_a_server_that_answers_others_moves_nobody() -> None:
+    router = Router(["a", "b"])
+    assert [router.route("first"), router.route("second")] == ["a", "b"]
+    with router.busy("a"):
+        """It answers another episode."""
+    router.timed_out("first", 60.0)
+    assert router.route("first") == "a"
+
+
+def test_where_all_are_silent_an_episode_stays() -> None:
+    router = Router(["a", "b"])
+    homes = {name: router.route(name) for name in ("first", "second")}
+    for name in homes:
+        router.timed_out(name, 0.0)
+    assert {name: router.route(name) for name in homes} == homes
+    alone = Router(["a"])
+    alone.route("first")
+    alone.timed_out("first", 0.0)
+    assert {alone.route("first"), alone.route("second")} == {"a"}
+
+
 def test_memory_is_bounded_and_forgets_what_was_asked_about_the_longest_ago() -> None:
     router = Router(["a", "b"])
     home = router.route("kept")
@@ -76,6 +109,20 @@ async def test_a_slow_server_gets_fewer_episodes_than_a_fast_one() -> None:
     assert len(slow.requests) + len(fast.requests) == 80
     assert len(slow.requests) % 2 == 0, "an episode is served by one"
     assert len(fast.requests) > 1.5 * len(slow.requests) > 0
+
+
+async def test_a_server_that_answers_nobody_costs_one_turn_of_an_episode() -> None:
+    asked = Conversation(episode_id="e", system_prompt="", content=(), tools=[], seed=0)
+    with FakeOpenAi([fake.text("a"), fake.hang()]) as silent, FakeOpenAi([fake.text("b")]) as other:
+        urls = [silent.url, other.url]
+        policy = make_policy(PolicySettings(policy="openai", model="fake", endpoints=urls, turn_timeout_s=2.0))
+        assert (await policy.act(asked)).actions == [MessageAction(content="a")]
+        with pytest.raises(PolicyError, match="timeout"):
+            await policy.act(asked)
+        for _ in range(2):
+            assert (await policy.act(asked)).actions == [MessageAction(content="b")]
+        await policy.close()
+    assert len(silent.requests) == 2
 
 
 async def test_a_server_that_dies_in_the_middle_costs_no_turn() -> None:
