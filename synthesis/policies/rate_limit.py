@@ -107,17 +107,24 @@ def refused_s(policies: Iterable[object]) -> float:
 
 
 class Debt:
-    """An amount that is paid off at ``per_minute``; never any if that is ``None``."""
+    """An amount that is paid off at ``per_minute``; never any if that is ``None``. For one event loop."""
 
     def __init__(self, per_minute: float | None) -> None:
         self._unit_s = 60.0 / per_minute if per_minute else 0.0
         self._paid_at = 0.0
+        self._lowered = asyncio.Event()
 
     def add(self, amount: int) -> None:
         """Owe more, or less; what was paid too much does not make up for what is owed later."""
         self._paid_at = max(self._paid_at, time.monotonic()) + amount * self._unit_s
+        if amount < 0:
+            self._lowered.set()
 
     async def paid(self) -> None:
         """Wait until nothing is owed."""
         while (left_s := self._paid_at - time.monotonic()) > 0:
-            await asyncio.sleep(left_s)
+            # Not a mere sleep: an estimate that was too high is settled while one waits.
+            self._lowered.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._lowered.wait()

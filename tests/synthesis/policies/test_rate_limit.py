@@ -135,6 +135,31 @@ async def test_what_was_paid_too_much_is_no_credit() -> None:
     assert time.monotonic() - began >= 0.09
 
 
+async def test_who_waits_starts_when_less_is_owed() -> None:
+    """For an estimate of ten minutes, of which the server counts a tenth of a second, and two who wait."""
+    debt = Debt(600)
+    debt.add(6_000)
+    began = time.monotonic()
+    waiting = [asyncio.create_task(debt.paid()) for _ in range(2)]
+    await asyncio.sleep(0.02)
+    debt.add(-5_990)
+    await asyncio.sleep(0.02)
+    assert not any(each.done() for each in waiting), "something is owed still"
+    debt.add(-9)
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waiting)
+    assert time.monotonic() - began >= 0.09
+
+
+async def test_an_estimate_that_was_too_high_holds_nobody_back() -> None:
+    """Each of five is reckoned at 4,000 tokens, and 60,000 a minute are allowed: 16 s by the estimates alone."""
+    with FakeOpenAi([fake.text("a")]) as server:
+        limits = {"tokens_per_minute": 60_000}
+        async with asyncio.timeout(8):
+            await turns(make_policy(settings(server, limits=limits, sampling={"max_tokens": 4_000})), 5)
+    assert len(server.requests) == 5
+
+
 @pytest.mark.parametrize(
     ("workers", "share"),
     [
