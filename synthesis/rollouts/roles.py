@@ -14,11 +14,11 @@ from agentmill.schemas.config import Config
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Task
-from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, TextObservation
+from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, TextObservation, Usage
 from agentmill.schemas.views.conversation import PROPOSER
 from agentmill.schemas.views.roles import Perspective, Sees, perceived
 from agentmill.synthesis.environments.environment import EnvError
-from agentmill.synthesis.policies.policy import Conversation, Policy, Review, Turn
+from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, Policy, Review, Turn
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.llm_calls import all_of, text_of, total
 from agentmill.synthesis.rollouts.scaffold import Frame
@@ -183,22 +183,28 @@ class Part:
         written = "\n\n".join(f"{n}. {text_of(draft)}" for n, draft in enumerate(drafts, 1))
         last = max((item.turn for item in conversation.content), default=0)
         question = prompt("multi_agent_drafts").replace("{drafts}", written)
-        judged = await self._ask(
-            msgspec.structs.replace(
-                conversation,
-                content=(*conversation.content, TextObservation(content=question, source="user", turn=last)),
-                seed=derive_seed(conversation.seed, "choice"),
-                answer_schema=_choice_schema(len(drafts)),
-            )
+        choosing = msgspec.structs.replace(
+            conversation,
+            content=(*conversation.content, TextObservation(content=question, source="user", turn=last)),
+            seed=derive_seed(conversation.seed, "choice"),
+            answer_schema=_choice_schema(len(drafts)),
         )
-        found = re.search(r'"best"\s*:\s*(\d+)', text_of(judged))
-        best = int(found[1]) if found else 0
+        best, spent = await self._choice(choosing)
         if not 1 <= best <= len(drafts):
             self.undecided, best = self.undecided + 1, 1
-        spent = judged.usage
         for draft in drafts:
             spent = total(spent, draft.usage)
         return msgspec.structs.replace(drafts[best - 1], usage=spent)
+
+    async def _choice(self, conversation: Conversation) -> tuple[int, Usage]:
+        """The number of the draft that the policy finds best, 0 if none can be read, and what the choice cost."""
+        try:
+            judged = await self._ask(conversation)
+        except ContextOverflow:
+            # All drafts together may be too long where each of them fits, and each of them is paid for.
+            return 0, Usage()
+        found = re.search(r'"best"\s*:\s*(\d+)', text_of(judged))
+        return (int(found[1]) if found else 0), judged.usage
 
     async def close(self) -> None:
         """The policy is closed by who made it."""

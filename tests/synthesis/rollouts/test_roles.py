@@ -9,7 +9,7 @@ import pytest
 
 from agentmill.schemas.config import validate
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.synthesis.policies.policy import Conversation
+from agentmill.synthesis.policies.policy import ContextOverflow, Conversation
 from agentmill.synthesis.rollouts.roles import Role
 from agentmill.synthesis.strategies.multi_agent import MultiAgent
 from tests.answer_environment import question
@@ -64,6 +64,20 @@ async def test_of_several_drafts_the_one_that_the_model_chooses_is_its_message(b
     assert run.extra.get("undecided_drafts") == (None if best in (1, 3) else 1)
     assert run.usage.completion_tokens == of_roles(run)["user"].usage.completion_tokens
     assert run.content[-1].synthetic
+
+
+async def test_drafts_that_are_too_long_together_are_undecided() -> None:
+    def said(conversation: Conversation) -> str:
+        if conversation.answer_schema is not None:
+            raise ContextOverflow("too long")
+        return f"BYE {conversation.seed}"
+
+    user = Speaker(said)
+    run = await talk(question("ab"), [{**USER, "best_of": 3}, AGENT], user=user, agent=lines("look"))
+    assert spoken(run) == [("user", "speaker", f"BYE {user.asked[0].seed}")]
+    assert run.extra.get("undecided_drafts") == 1
+    assert calls(run)["user"] == 3
+    assert run.usage.completion_tokens == of_roles(run)["user"].usage.completion_tokens == 3 * 3
 
 
 async def test_the_choice_is_no_part_of_what_the_others_see() -> None:
