@@ -134,11 +134,11 @@ class Evaluate(TaskStep):
 
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
         """Those of each agent. Raises ``UserError`` for models that cannot play it."""
-        for name, playing in self._agents().items():
+        for play in self.runs():
             try:
-                playing.check_models(self.roles(name, models))
+                self._agent(play).check_models(self.roles(play.model, models))
             except UserError as error:
-                raise UserError(f"models.{name}: {error}", error.code) from error
+                raise UserError(f"models.{play.model}: {error}", error.code) from error
 
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
         """As ``Operator.bounds``: each model plays each split, and writes no table."""

@@ -105,8 +105,10 @@ class Acting(EpisodeParameters, Operator):
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
         """Raises ``UserError`` where the draws of a model on one prompt would all be the same.
 
-        Also for an expert that is to answer without tools: it knows actions, and no words.
+        Also for an expert that is to answer without tools: it knows actions, and no words; and for a model that is to
+        choose among admissible actions behind an API that has no words for that.
         """
+        self._check_choosing(models)
         if isinstance(self, Sample) and self.tools == "none" and is_planner(models["actor"]):
             raise UserError(
                 f"`tools: none` asks for an answer in words, and the expert {self.policy!r} has none: "
@@ -134,6 +136,16 @@ class Acting(EpisodeParameters, Operator):
                 f"{parameter}: {n} with temperature 0 makes {n} equal {what}, since only the likeliest token is taken\n"
                 f"give a temperature above 0 (here, or in the model's sampling), or {parameter}: 1",
                 ErrorCode.DRAWS_EQUAL,
+            )
+
+    def _check_choosing(self, models: Mapping[str, ModelConfig]) -> None:
+        wanted = self.wants_admissible()
+        unable = [role for role in self.drawing(models) if models[role].policy == "openai"]
+        if wanted and unable:
+            raise UserError(
+                f"`{wanted}`: policy 'openai' (role {unable[0]}) cannot choose among given answers; `vllm` can\n"
+                "leave it out, or, where the endpoint is a server of vLLM, set `policy: vllm`",
+                ErrorCode.KEY_NOT_FOR_THIS,
             )
 
     def draws(self) -> tuple[str, int]:

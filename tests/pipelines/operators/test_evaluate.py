@@ -217,6 +217,20 @@ def test_equal_draws_of_other_rollouts_are_refused_too(
         make_plan(read_recipe(recipe, []))
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"constrained": ["tuned"]},
+        {"constrain": "admissible"},
+        {"rollout": {"operator": "sample", "constrain": "admissible"}},
+    ],
+)
+def test_models_that_cannot_choose_are_refused_while_planning(step: dict[str, Any], tmp_path: Path) -> None:
+    served = {"policy": "openai", "endpoints": ["http://127.0.0.1:9/v1"]}
+    with user_error("key-not-for-this", "models.tuned", "constrain: admissible", "cannot choose", "policy: vllm"):
+        plan_of(tmp_path, {"models": {"base": "babbler", "tuned": "actor"}, **step}, **served)
+
+
 def test_a_simulated_user_that_is_sampled_makes_the_episodes_differ(tmp_path: Path) -> None:
     rollout = {"operator": "multi_agent", "roles": ROLES, "models": {"planner": "actor"}, "k": 4, "temperature": 0}
     assert plan_of(tmp_path, {"models": {"tuned": "actor"}, "rollout": rollout}).steps
