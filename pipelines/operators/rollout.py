@@ -122,21 +122,31 @@ class Acting(EpisodeParameters, Operator):
                 "give the step `scaffold: react` or `scaffold: tools`, or name an expert without thoughts",
                 ErrorCode.NEEDS_ANOTHER_KEY,
             )
+        self._check_draws(models)
+
+    def _check_draws(self, models: Mapping[str, ModelConfig]) -> None:
         parameter, n = self.draws()
         drawing = self.drawing(models)
         sampled = [
-            {**config.sampling.model_dump(), **self.sampling(role)}
+            {**config.extra_body, **config.sampling.model_dump(), **self.sampling(role)}
             for role, config in models.items()
             if role in drawing and config.policy in SAMPLED
         ]
+        likeliest = [each["temperature"] == 0 or each["top_k"] == 1 for each in sampled]
+        seeded = [each.get("seed") is not None for each in sampled]
         # pass@k, best-of-n, pairs and trees over equal draws look like results and mean nothing, so this is no warning.
-        if n > 1 and sampled and all(each["temperature"] == 0 or each["top_k"] == 1 for each in sampled):
+        if n > 1 and sampled and all(map(any, zip(likeliest, seeded, strict=True))):
             what = "turns" if parameter == "branching" else "episodes"
-            raise UserError(
-                f"{parameter}: {n} with temperature 0 makes {n} equal {what}, since only the likeliest token is taken\n"
-                f"give a temperature above 0 (here, or in the model's sampling), or {parameter}: 1",
-                ErrorCode.DRAWS_EQUAL,
+            makes = f"makes {n} equal {what}, since"
+            why, instead = (
+                (
+                    f"temperature 0 {makes} only the likeliest token is taken",
+                    "give a temperature above 0 (here, or in the model's sampling)",
+                )
+                if any(likeliest)
+                else (f"a seed in `extra_body` {makes} all are drawn alike", "leave the seed out")
             )
+            raise UserError(f"{parameter}: {n} with {why}\n{instead}, or {parameter}: 1", ErrorCode.DRAWS_EQUAL)
 
     def _check_choosing(self, models: Mapping[str, ModelConfig]) -> None:
         wanted = self.wants_admissible()

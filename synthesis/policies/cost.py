@@ -100,7 +100,7 @@ class Spending:
         # The first request is written at once.
         self._synced_at = -_SYNC_S
         self._in_flight, self._reserved_tokens, self._reserved_usd = 0, 0, 0.0
-        self._settled = asyncio.Event()
+        self._settled, self._queue = asyncio.Event(), asyncio.Lock()
         self._ledger: sqlite3.Connection | None = None
         if ledger is not None:
             self._ledger = sqlite3.connect(
@@ -123,20 +123,22 @@ class Spending:
         One request may always go while anything is left, so the budget is overshot by one request at most in each
         process, where none costs more than it may. Call ``release`` with the same figures once its cost is added.
         """
-        while True:
-            with self._lock:
-                reason = self._reason(at_once=True)
-                if reason is not None:
-                    return reason
-                # With nothing in flight nobody would ever wake a request that is larger than what is left.
-                if not self._in_flight or self._fits(tokens, usd):
-                    self._in_flight += 1
-                    self._reserved_tokens += tokens
-                    self._reserved_usd += usd
-                    return None
-                # Under the lock, so that a release between the check and the wait is not missed.
-                self._settled.clear()
-            await self._settled.wait()
+        # First come, first served: only the first in the queue looks anew, and each look is a write to the ledger.
+        async with self._queue:
+            while True:
+                with self._lock:
+                    reason = self._reason(at_once=True)
+                    if reason is not None:
+                        return reason
+                    # With nothing in flight nobody would ever wake a request that is larger than what is left.
+                    if not self._in_flight or self._fits(tokens, usd):
+                        self._in_flight += 1
+                        self._reserved_tokens += tokens
+                        self._reserved_usd += usd
+                        return None
+                    # Under the lock, so that a release between the check and the wait is not missed.
+                    self._settled.clear()
+                await self._settled.wait()
 
     def release(self, tokens: int, usd: float) -> None:
         """A request that was reserved has ended."""

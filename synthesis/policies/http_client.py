@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -141,18 +142,22 @@ class Client:
         """Send once: (status, headers, body)."""
         if self._session is None:
             self._session = self._open()
+        sent = asyncio.Event()
         try:
-            data = msgspec.json.encode(body)
-            async with self._session.post(self._url + path, data=data, allow_redirects=False) as response:
+            data, url = msgspec.json.encode(body), self._url + path
+            async with self._session.post(url, data=data, allow_redirects=False, trace_request_ctx=sent) as response:
                 return response.status, response.headers, await bounded(response)
         # Before ClientError, of which both are subclasses: here nothing was sent, so nothing can have been paid for.
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotConnected(str(error)) from error
         except (asyncio.CancelledError, Oversized):
-            self._on_abandoned(body)
+            # While the connection is still being made, nobody works on the request.
+            if sent.is_set():
+                self._on_abandoned(body)
             raise
         except aiohttp.ClientError as error:
-            self._on_abandoned(body)
+            if sent.is_set():
+                self._on_abandoned(body)
             raise Cut(f"{type(error).__name__}: {error}") from error
 
     def _open(self) -> aiohttp.ClientSession:
@@ -161,8 +166,24 @@ class Client:
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_ALIVE_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             headers=self._headers,
+            trace_configs=[_noting_what_is_sent()],
             proxy=proxy_for(self._url),  # not by trust_env, which would read passwords from ~/.netrc as well
         )
+
+
+def _noting_what_is_sent() -> aiohttp.TraceConfig:
+    """Sets the event that is given with a request as soon as its headers are on their way."""
+
+    async def note(
+        session: aiohttp.ClientSession,  # noqa: ARG001
+        context: SimpleNamespace,
+        sent: aiohttp.TraceRequestHeadersSentParams,  # noqa: ARG001
+    ) -> None:
+        context.trace_request_ctx.set()
+
+    config = aiohttp.TraceConfig()
+    config.on_request_headers_sent.append(note)
+    return config
 
 
 async def get(url: str, headers: Mapping[str, str], timeout_s: float) -> bytes:

@@ -217,6 +217,13 @@ def test_equal_draws_of_other_rollouts_are_refused_too(
         make_plan(read_recipe(recipe, []))
 
 
+def test_several_draws_by_one_seed_are_refused_while_planning(tmp_path: Path) -> None:
+    served = {"policy": "openai", "endpoints": ["http://127.0.0.1:9/v1"], "extra_body": {"seed": 7}}
+    with user_error("draws-equal", "models.tuned", "k: 4 with a seed in `extra_body`"):
+        plan_of(tmp_path, {"models": {"base": "babbler", "tuned": "actor"}, "k": 4}, **served)
+    assert plan_of(tmp_path, {"models": {"base": "babbler", "tuned": "actor"}}, **served).steps
+
+
 @pytest.mark.parametrize(
     "step",
     [

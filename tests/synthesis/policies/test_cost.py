@@ -89,6 +89,39 @@ async def test_budget_is_looked_at_before_every_request_with_those_in_flight_res
     assert exhausted([policy]) == "the budget of m is spent: 0.008 of 0.002 USD"
 
 
+async def test_those_that_wait_do_not_all_look_at_the_ledger_whenever_one_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request fits at a time; all looking each time would be 528 writes for 32 of them."""
+    looks, look = [], Spending._sync
+    monkeypatch.setattr(Spending, "_sync", lambda self: (looks.append(1), look(self)))
+    spending = Spending("m", Budget(tokens=1_000), str(tmp_path / "spending.sqlite"))
+    order: list[int] = []
+
+    async def ask(number: int) -> str | None:
+        refused = await spending.reserve(600, 0.0)
+        if refused is None:
+            order.append(number)
+            await asyncio.sleep(0)
+            spending.release(600, 0.0)
+        return refused
+
+    assert await asyncio.gather(*map(ask, range(32))) == [None] * 32
+    spending.close()
+    assert order == list(range(32))
+    assert len(looks) < 100
+
+
+async def test_one_that_stops_waiting_holds_up_nobody() -> None:
+    spending = Spending("m", Budget(tokens=1_000), None)
+    assert await spending.reserve(600, 0.0) is None
+    first, second = (asyncio.ensure_future(spending.reserve(600, 0.0)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    spending.release(600, 0.0)
+    assert await second is None
+
+
 async def test_requests_wait_for_those_in_flight_and_use_the_whole_budget() -> None:
     """What may be answered is reckoned at 50 tokens, and is 8: the budget ends by what is counted, not reserved."""
     with FakeOpenAi([fake.text("add 1", hang_s=0.02)]) as server:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import time
 from email.utils import formatdate
 
@@ -53,6 +55,30 @@ async def test_a_connection_that_breaks_is_told_apart_from_one_that_is_not_made(
     with pytest.raises(NotConnected, match=r"127\.0\.0\.1"):
         await posted(Client(server.url, None, max_retries=8))
     assert time.monotonic() - began < 5
+
+
+async def test_only_what_was_sent_may_have_been_worked_on() -> None:
+    """A server that is to accept nobody lets further ones wait for a connection."""
+    abandoned: list[object] = []
+    with socket.socket() as server, socket.socket() as first, socket.socket() as second:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for waiting in (first, second):
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await posted(Client(url, None, max_retries=0, on_abandoned=abandoned.append))
+    assert not abandoned
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(8)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await posted(Client(url, None, max_retries=0, on_abandoned=abandoned.append))
+    assert abandoned == [{"messages": []}]
 
 
 async def test_a_closed_client_opens_again() -> None:
