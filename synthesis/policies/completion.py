@@ -209,11 +209,11 @@ def _quoted(text: str | bytes) -> str:
 def _actions(answer: Answer) -> list[AnyAction]:
     reasoning = answer.reasoning_content or answer.reasoning or None
     # Some servers put the words of a model that refuses in a field of their own, and leave the content empty.
-    said = answer.content or answer.refusal or ""
+    text = answer.content or answer.refusal or ""
     if not answer.tool_calls:
-        return [MessageAction(content=said, reasoning_content=reasoning)]
+        return [MessageAction(content=text, reasoning_content=reasoning)]
     calls: list[AnyAction] = [_call(call) for call in answer.tool_calls]
-    calls[0] = msgspec.structs.replace(calls[0], description=said or None, reasoning_content=reasoning)
+    calls[0] = msgspec.structs.replace(calls[0], description=text or None, reasoning_content=reasoning)
     return calls
 
 
