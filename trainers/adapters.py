@@ -36,7 +36,7 @@ _OTHER_SHAPE = re.compile(
     r"size mismatch for (\S+): copying a param with shape torch\.Size\((.+?)\) from checkpoint,"
     r" the shape in current model is torch\.Size\((.+?)\)"
 )
-"""What PyTorch says of the first tensor that does not fit."""
+"""PyTorch's error for the first tensor that does not fit."""
 
 
 class ModelFiles(NamedTuple):

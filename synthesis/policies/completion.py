@@ -109,13 +109,13 @@ class Logprobs(msgspec.Struct):
 
 
 NO_ERROR = (b"", b"null", b"false", b'""', b"{}", b"[]")
-"""What stands in the place of an ``error`` where there is none."""
+"""Values of ``error`` where there is none."""
 
 
 class Choice(msgspec.Struct):
     """One answer, with the ids of its tokens where the server gives them.
 
-    ``error``: a gateway says so, with status 200, that the server behind it failed. Its form differs among gateways.
+    ``error``: how a gateway reports, with status 200, that the server behind it failed; each has its own form.
     """
 
     message: Answer
@@ -193,7 +193,7 @@ def read_turn(text: str | bytes, seconds: float, conversation: Conversation) -> 
 
 
 def _check_no_error(choice: Choice, text: str | bytes) -> None:
-    """Raises ``PolicyError`` (``malformed``): an empty message with an error is not what the model said."""
+    """Raises ``PolicyError`` (``malformed``): an empty message with an error is no answer of the model."""
     error = bytes(choice.error)
     found = error not in NO_ERROR
     if found or choice.finish_reason == "error":

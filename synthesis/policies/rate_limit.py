@@ -123,7 +123,7 @@ class Debt:
     async def paid(self) -> None:
         """Wait until nothing is owed."""
         while (left_s := self._paid_at - time.monotonic()) > 0:
-            # Not a mere sleep: an estimate that was too high is settled while one waits.
+            # Not a mere sleep: an estimate that was too high is lowered while one waits.
             self._lowered.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):

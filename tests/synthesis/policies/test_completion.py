@@ -51,7 +51,7 @@ def test_log_probabilities_that_do_not_match_are_left_out() -> None:
 
 
 def answered(content: str | None = "", **fields: Any) -> bytes:
-    """An answer whose choice has these fields, too, after many that say little."""
+    """An answer whose choice has these fields, too, after a long one that is of no use."""
     message = {"role": "assistant", "content": content, **fields.pop("message", {})}
     choice = {"message": message, "finish_reason": "stop", **fields}
     return json.dumps({"id": "x" * 300, "choices": [choice]}).encode()
@@ -87,9 +87,9 @@ async def test_who_reports_an_error_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "refusal", "said"),
+    ("content", "refusal", "expected"),
     [(None, "I can't help.", "I can't help."), ("", "No.", "No."), ("Yes.", "No.", "Yes."), (None, None, "")],
 )
-def test_the_words_of_a_refusal_are_the_message(content: str | None, refusal: str | None, said: str) -> None:
+def test_the_words_of_a_refusal_are_the_message(content: str | None, refusal: str | None, expected: str) -> None:
     body = answered(content, message={"refusal": refusal})
-    assert read_turn(body, 0.0, conversation()).actions == [MessageAction(content=said)]
+    assert read_turn(body, 0.0, conversation()).actions == [MessageAction(content=expected)]

@@ -67,12 +67,12 @@ async def test_of_several_drafts_the_one_that_the_model_chooses_is_its_message(b
 
 
 async def test_drafts_that_are_too_long_together_are_undecided() -> None:
-    def said(conversation: Conversation) -> str:
+    def reply(conversation: Conversation) -> str:
         if conversation.answer_schema is not None:
             raise ContextOverflow("too long")
         return f"BYE {conversation.seed}"
 
-    user = Speaker(said)
+    user = Speaker(reply)
     run = await talk(question("ab"), [{**USER, "best_of": 3}, AGENT], user=user, agent=lines("look"))
     assert spoken(run) == [("user", "speaker", f"BYE {user.asked[0].seed}")]
     assert run.extra.get("undecided_drafts") == 1
