@@ -17,7 +17,7 @@ from bench_view import run
 from machine import describe
 
 from agentmill.pipelines.engine.chunks import seed_table
-from agentmill.pipelines.recipes.runner import RECIPE
+from agentmill.pipelines.recipes.run_folder import RECIPE
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.records.verdict import Dropped
 from agentmill.schemas.tables import Counts, ShardFile, write_manifest, write_shard

@@ -26,7 +26,7 @@ from agentmill.pipelines.operators.evaluate import CONSTRAINED, Evaluate, begun_
 from agentmill.pipelines.operators.task_groups import TaskGroups
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
-from agentmill.pipelines.recipes.runner import RECIPE
+from agentmill.pipelines.recipes.run_folder import RECIPE
 from agentmill.pipelines.recipes.step import Step
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Table

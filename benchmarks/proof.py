@@ -29,7 +29,7 @@ from agentmill.pipelines.recipes.grammar import Recipe, read_recipe
 from agentmill.pipelines.recipes.parts import WHOLE, Part
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.preview import SUFFIX, preview
-from agentmill.pipelines.recipes.runner import SUMMARY
+from agentmill.pipelines.recipes.run_folder import SUMMARY
 from agentmill.pipelines.serving.models import SAMPLED
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest

@@ -13,9 +13,9 @@ import typing
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import ConstructorError, DuplicateKeyError, SafeConstructor
@@ -145,6 +145,20 @@ class Config(BaseModel):
 C = TypeVar("C", bound=Config)
 
 
+def at_home(path: str) -> str:
+    """``path`` with the home of the user in place of ``~``. Raises ``ValueError`` for a user without one."""
+    if not path.startswith("~"):
+        return path
+    try:
+        return str(Path(path).expanduser())
+    except RuntimeError as error:
+        raise ValueError(f"{path}: this user has no home folder; write the path out, or ./{path}") from error
+
+
+UserPath = Annotated[str, AfterValidator(at_home)]
+"""A path as a user writes it, read with the home of the user in place of ``~``."""
+
+
 class _Constructor(SafeConstructor):
     """JSON values only: dates stay text."""
 
@@ -184,8 +198,9 @@ def read_yaml(path: Path | str) -> JsonObject:
         ) from None
     except IsADirectoryError:
         raise UserError(f"{file} is a folder, expected a YAML file", ErrorCode.NOT_A_FILE) from None
-    except PermissionError:
-        raise UserError(f"{file} cannot be read: permission denied", ErrorCode.NOT_READABLE) from None
+    except OSError as error:
+        reason = str(error.strerror).lower()
+        raise UserError(f"{file} cannot be read: {reason}", ErrorCode.NOT_READABLE) from None
     except UnicodeDecodeError as error:
         raise UserError(
             f"{file} is no UTF-8 text (byte {error.start}), expected a YAML file", ErrorCode.NOT_UTF8

@@ -19,7 +19,7 @@ from agentmill.pipelines.chaos.device import Device
 from agentmill.pipelines.chaos.digests import differences, digests_of
 from agentmill.pipelines.chaos.fault_run import Broken, FaultRun, Tried
 from agentmill.pipelines.recipes.plan import Plan
-from agentmill.pipelines.recipes.runner import SUMMARY
+from agentmill.pipelines.recipes.run_folder import SUMMARY
 from agentmill.pipelines.recipes.summary import Summary
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError

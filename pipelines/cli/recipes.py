@@ -16,6 +16,7 @@ from agentmill.pipelines.recipes.estimate import Estimate, StepBounds, estimate,
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.parts import Part
 from agentmill.pipelines.recipes.plan import make_plan
+from agentmill.pipelines.recipes.run_folder import check_is_folder
 from agentmill.pipelines.recipes.runner import resolved
 from agentmill.pipelines.recipes.shipped import recipe_file, recipe_files, sketch_files
 from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
@@ -40,7 +41,9 @@ def plan(recipe: Path, overrides: tuple[str, ...], part: Part, as_json: bool) ->
     Numbers are upper bounds; what cannot be known before the run is unknown. Requests that are repeated after faults of
     a server are not counted. KEY=VALUE and the options are those of agentmill run.
     """
-    answer(estimate(make_plan(read_recipe(recipe, overrides), part)), show_estimate, as_json)
+    made = make_plan(read_recipe(recipe, overrides), part)
+    check_is_folder(made.run_dir)
+    answer(estimate(made), show_estimate, as_json)
 
 
 def show_estimate(found: Estimate) -> None:

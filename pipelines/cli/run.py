@@ -19,13 +19,12 @@ from agentmill.pipelines.recipes.parts import Part
 from agentmill.pipelines.recipes.plan import Plan, make_plan
 from agentmill.pipelines.recipes.precheck import check_dry
 from agentmill.pipelines.recipes.preview import preview as in_small
-from agentmill.pipelines.recipes.runner import RECIPE as RECIPE_FILE
-from agentmill.pipelines.recipes.runner import RETRY_ABOVE, SUMMARY, RunResult, run_plan
+from agentmill.pipelines.recipes.run_folder import SUMMARY, check_not_moved, check_run_dir
+from agentmill.pipelines.recipes.runner import RETRY_ABOVE, RunResult, run_plan
 from agentmill.pipelines.recipes.seeds import SEED_COLUMNS, SeedsResult, over_seeds, seed_overrides, seed_rows
 from agentmill.pipelines.recipes.summary import (
     MEASURE_COLUMNS,
     SELECTION_COLUMNS,
-    Summary,
     evaluation_lines,
     measure_rows,
     next_commands,
@@ -145,10 +144,12 @@ def run(
     What is finished is skipped, so the same command goes on after an interrupt. KEY=VALUE changes the recipe:
     seed=1, run_dir=runs/other, steps.3.n=4 or, by the name of a step's output, steps.proposed_tasks.n=4.
     """
+    check_not_moved(recipe, overrides)
     runs = [list(overrides)] if seeds is None else seed_overrides(recipe, overrides, seeds)
     reads = [read_recipe(recipe, each) for each in runs]
     plans = [make_plan(read if preview is None else in_small(read, preview, dry=dry_run), part) for read in reads]
     if dry_run:
+        check_run_dir(plans[0], replace)
         answer(planned(plans[0]), show_plan, as_json)
         return
     results = [carried_out(plan, replace, retry_dropped) for plan in plans]
@@ -225,7 +226,7 @@ def show_finish(finish: RunResult) -> None:
             say(line)
     say_left_out(finish.left_out)
     say()
-    show_where(summary, is_whole=not finish.left_out)
+    show_where(finish)
 
 
 def show_seeds(result: SeedsResult) -> None:
@@ -246,14 +247,15 @@ def say_left_out(left_out: Mapping[str, str]) -> None:
         say(f"left out ({reason}): {', '.join(names)}")
 
 
-def show_where(summary: Summary, is_whole: bool) -> None:
+def show_where(finish: RunResult) -> None:
     """Print where things lie, and the next commands."""
+    summary = finish.summary
     where = f"Everything is in {summary.run_dir}; tables in {summary.run_dir}/STEP/data/*.parquet"
-    if is_whole:
+    if finish.rest is None:
         say(f"{where},")
-        say(f"this summary in {summary.run_dir}/{SUMMARY}. What to try next:")
+        say(f"{'the' if finish.left_out else 'this'} summary in {summary.run_dir}/{SUMMARY}. What to try next:")
     else:
         say(f"{where}.")
-        say(f"The run is not finished; the rest: agentmill run {summary.run_dir}/{RECIPE_FILE}. What to try next:")
+        say(f"The run is not finished; the rest: {finish.rest}. What to try next:")
     for command in next_commands(summary):
         say(f"  {command}")

@@ -17,6 +17,7 @@ from agentmill.pipelines.sources.files import RawFile, find
 from agentmill.pipelines.sources.hub import keep_plan, kept_plan
 from agentmill.pipelines.sources.planning import GroupBy, plan_parts
 from agentmill.pipelines.sources.reading import RawRecord, read_part
+from agentmill.schemas.config import UserPath
 from agentmill.schemas.dialects import DIALECTS
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
@@ -52,7 +53,7 @@ class Normalize(Operator, Profile):
     table_roles: ClassVar[Sequence[str]] = ()
     incidental: ClassVar[Sequence[str]] = ("data", "config")
 
-    data: list[str] = Field(
+    data: list[UserPath] = Field(
         min_length=1,
         description="files, folders, globs, hf://datasets/ORG/NAME[@REVISION][/PATH]: .jsonl .json .traj .csv .parquet",
     )

@@ -26,6 +26,7 @@ from agentmill.pipelines.operators.selection import FilterParameters, Trajectory
 from agentmill.pipelines.operators.task_seeds import TaskSeeds
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.conditions import AnnotationNeed
+from agentmill.schemas.config import UserPath
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
@@ -58,10 +59,10 @@ class Propose(EnvironmentTasks, FilterParameters):
         default=None, alias="seeds", description="of llm: tables of tasks and trajectories that tasks are suggested by"
     )
     examples: int = Field(default=2, ge=1, description="of llm: how many seeds of its environment each task is shown")
-    texts: str | None = Field(
+    texts: UserPath | None = Field(
         default=None, description="of llm: a .jsonl, .parquet or text file, of which each task is shown one text"
     )
-    persona: str | list[str] | None = Field(
+    persona: UserPath | list[str] | None = Field(
         default=None, description="of llm: who asks, a list that takes turns, or a file like that of texts"
     )
     weak: float | None = Field(

@@ -14,6 +14,7 @@ from agentmill.pipelines.operators.bounds import Bounds, Rows, asked_of
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames
 from agentmill.pipelines.operators.splits import check_held_out, falls_in
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.config import UserPath, at_home
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject, Record
@@ -45,7 +46,9 @@ class SpecEnv(Operator):
     backend: Literal["procedural", "llm"] = Field(default="procedural", description="who writes them")
     n: int = Field(default=24, ge=1, description="how many are proposed")
     held_out: float = Field(default=0.0, ge=0, lt=1, description="share set aside, to be unseen in training")
-    inspiration: str | None = Field(default=None, description="a .jsonl or text file; by default a few built-in texts")
+    inspiration: UserPath | None = Field(
+        default=None, description="a .jsonl or text file; by default a few built-in texts"
+    )
     corpus: TableNames | None = Field(
         default=None,
         description="of family search: a folder of texts, a .jsonl or .parquet file, a list of these, or invented:N for"
@@ -99,7 +102,7 @@ class SpecEnv(Operator):
             paths = invented_corpora(corpus, n)
         if isinstance(n, int) and n > len(paths):
             raise ValueError(f"`n` is {n}, but {len(paths)} corpora make {len(paths)} environments; leave it out")
-        return {**given, "corpus": paths, "n": n}
+        return {**given, "corpus": [at_home(each) if isinstance(each, str) else each for each in paths], "n": n}
 
     @model_validator(mode="after")
     def _some_held_out(self) -> SpecEnv:

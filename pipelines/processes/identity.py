@@ -1,6 +1,6 @@
 """Processes of this machine, distinguished exactly: a pid is used again, a pid with its boot and start time is not.
 
-Reads ``/proc`` (Linux only); see proc(5) for the fields of ``stat``.
+Reads ``/proc`` (Linux only); see proc(5) for the fields of ``stat`` and of ``net/tcp``.
 """
 
 from __future__ import annotations
@@ -58,6 +58,32 @@ def children_of(ancestor: int) -> list[int]:
     while new:
         new = [pid for pid, parent in parents.items() if parent in new]
         found += new
+    return found
+
+
+def is_held_by_others(port: int, leader: int) -> bool:
+    """Whether others than those in the session of ``leader`` listen on ``port``; not where nobody is seen to."""
+    sockets = {f"socket:[{inode}]" for inode in _listening(port)}
+    return bool(sockets) and not any(sockets & _open_files(pid) for pid in [leader, *session_members(leader)])
+
+
+def _listening(port: int) -> Iterator[str]:
+    """The inodes of the sockets that listen on ``port``."""
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in (PROC / "net" / name).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                    yield fields[9]
+
+
+def _open_files(pid: int) -> set[str]:
+    """What the file descriptors of a process lead to; none of one that is gone."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for entry in (PROC / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.add(str(entry.readlink()))
     return found
 
 

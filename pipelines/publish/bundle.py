@@ -14,7 +14,7 @@ import msgspec
 
 from agentmill.pipelines.calibration import Calibration
 from agentmill.pipelines.recipes.plan import REVISIONS
-from agentmill.pipelines.recipes.runner import RECIPE, SUMMARY
+from agentmill.pipelines.recipes.run_folder import RECIPE, SUMMARY
 from agentmill.pipelines.recipes.summary import Summary
 from agentmill.pipelines.runs.tables import (
     calibrations_of,

@@ -23,7 +23,7 @@ from agentmill.pipelines.publish.licences import SourceCount, declared_or_common
 from agentmill.pipelines.publish.publication import Order, Publication
 from agentmill.pipelines.publish.scan import Finding
 from agentmill.pipelines.publish.text_columns import cell, code, markdown
-from agentmill.pipelines.recipes.runner import RECIPE
+from agentmill.pipelines.recipes.run_folder import RECIPE
 from agentmill.pipelines.recipes.summary import MEASURE_COLUMNS, Summary, evaluation_lines, measure_rows
 from agentmill.pipelines.runs.tables import run_of, summary_of
 from agentmill.pipelines.view.sources import is_table

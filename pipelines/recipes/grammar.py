@@ -25,6 +25,7 @@ and ``NAME@all`` the outputs of all rounds so far; ``ROLE@round-02`` is the mode
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -39,7 +40,7 @@ from agentmill.pipelines.recipes.shipped import recipe_file
 from agentmill.pipelines.recipes.short_forms import inner_steps, own_word, written_out
 from agentmill.pipelines.recipes.stopping import Until
 from agentmill.pipelines.serving.models import ModelConfig
-from agentmill.schemas.config import Config, override, read_yaml, validate
+from agentmill.schemas.config import Config, at_home, override, parse_document, read_yaml, validate
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 
@@ -47,6 +48,9 @@ ROUND_NAME = re.compile(r"round-\d+")
 """What the folders of rounds are called."""
 OF_A_STEP = ("operator", "as", "min_used")
 """What a step has besides the parameters of its operator."""
+
+TEXTS = ("name", "run_dir")
+"""Keys whose value in an override is text, also where YAML reads ``2024`` as a number and nothing as null."""
 
 MAPPINGS = ("runner", "models", "data", "defaults")
 """Keys that a recipe may lack. An override of something in one, such as ``runner.name=…``, then makes it."""
@@ -76,7 +80,7 @@ class Recipe(Config):
 
     name: Name = Field(description="the name of the recipe: letters, digits, - and _")
     paper: Paper | None = Field(default=None, description="the publication that the recipe follows; null: none")
-    run_dir: str = Field(description="the folder of the run; by default runs/NAME")
+    run_dir: str = Field(min_length=1, description="the folder of the run; by default runs/NAME")
     seed: int = Field(default=0, description="every step without a seed of its own derives one from it")
     runner: RunnerConfig = Field(default=RunnerConfig(), description="where Beam runs the steps")
     models: dict[Name, ModelConfig] = Field(default={}, description="the models, by the names that steps use")
@@ -126,16 +130,6 @@ class Recipe(Config):
         return self
 
 
-def at_home(path: str) -> str:
-    """``path`` with the home of the user in place of ``~``. Raises ``ValueError`` for a user without one."""
-    if not path.startswith("~"):
-        return path
-    try:
-        return str(Path(path).expanduser())
-    except RuntimeError as error:
-        raise ValueError(f"{path}: this user has no home folder; write the path out, or ./{path}") from error
-
-
 class Iterate(Config):
     """The control step that repeats steps."""
 
@@ -175,6 +169,7 @@ def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     included files and what defaults gave.
     """
     path = recipe_file(path)
+    overrides = [as_text(each) for each in overrides]
     try:
         data = read_yaml(path)
     except UserError as error:
@@ -187,6 +182,18 @@ def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     if "run_dir" not in data and isinstance(data.get("name"), str):
         data = {**data, "run_dir": f"runs/{data['name']}"}
     return validate(Recipe, data, str(path)).ordered([*data])
+
+
+def as_text(assignment: str) -> str:
+    """An override; one of a key of ``TEXTS`` so that its value is read as text. Raises ``UserError`` for no YAML."""
+    key, separator, value = assignment.partition("=")
+    if (
+        key not in TEXTS
+        or not separator
+        or isinstance(parse_document(value, f"override {assignment!r}"), str | list | dict)
+    ):
+        return assignment
+    return f"{key}={json.dumps(value)}"
 
 
 def with_long_form(error: UserError) -> UserError:

@@ -13,10 +13,11 @@ import msgspec
 
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.operators.operator import Operator
-from agentmill.pipelines.recipes.grammar import Recipe, at_home
+from agentmill.pipelines.recipes.grammar import Recipe
 from agentmill.pipelines.recipes.plan import revisions_of
 from agentmill.pipelines.recipes.short_forms import inner_steps, operator_type
 from agentmill.pipelines.sources.hub import pinned
+from agentmill.schemas.config import at_home
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory

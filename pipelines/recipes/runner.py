@@ -16,11 +16,12 @@ from agentmill.pipelines.operators.run_context import RunContext
 from agentmill.pipelines.operators.selection import selection_counts
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.processes.identity import locked
-from agentmill.pipelines.recipes.grammar import Recipe, read_recipe
+from agentmill.pipelines.recipes.grammar import Recipe
 from agentmill.pipelines.recipes.hub_models import uncached, with_hub_models
 from agentmill.pipelines.recipes.parts import folders_of, is_made
 from agentmill.pipelines.recipes.plan import REVISIONS, Plan, make_plan
 from agentmill.pipelines.recipes.precheck import check_run
+from agentmill.pipelines.recipes.run_folder import RECIPE, SUMMARY, check_run_dir, plan_before, resume_command
 from agentmill.pipelines.recipes.short_forms import every_step
 from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.recipes.summary import StageSummary, Summary, by_split, with_spending
@@ -33,8 +34,6 @@ from agentmill.schemas.records.manifest import write_atomically
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Counts, Table
 
-RECIPE = "recipe.yaml"
-SUMMARY = "summary.json"
 RETRY_ABOVE = 0.05
 """The share of inputs dropped for what may pass, such as a provider that hangs, above which a step is unfinished."""
 
@@ -42,12 +41,14 @@ RETRY_ABOVE = 0.05
 class RunResult(msgspec.Struct, frozen=True):
     """How a run ended: its summary, and how many tables and models it made that were not there before.
 
-    ``left_out`` are steps of the recipe that it was not to run, with reasons.
+    ``left_out`` are steps of the recipe that it was not to run, with reasons, and ``rest`` is how they are made;
+    ``None`` where the run is finished.
     """
 
     summary: Summary
     made: int
     left_out: dict[str, str] = {}
+    rest: str | None = None
 
 
 def run_plan(
@@ -67,6 +68,7 @@ def run_plan(
     Raises ``UserError`` and the errors of stages, servers and trainings. Whatever ends it, servers are stopped, what
     is finished stays, and the same call goes on from there.
     """
+    check_run_dir(plan, replace)
     before = steps_before(plan.run_dir) if replace else None
     check_run(plan, before)
     # After the cheap checks, since a model may be many gigabytes; before the first step, which may be hours from the
@@ -98,21 +100,26 @@ def run_plan(
                 steps.run(step)
         if plan.left_out:
             # The recipe of the run stays if nothing was made: what was left out may have been made by that one.
-            return RunResult(steps.summary(), context.made, plan.left_out)
+            return RunResult(steps.summary(), context.made, plan.left_out, rest_of(plan.run_dir, text))
         save(recipe, text)
         # Last: a run with a summary counts as finished.
         save(plan.run_dir / SUMMARY, msgspec.json.format(msgspec.json.encode(steps.summary()), indent=2) + b"\n")
         return RunResult(steps.summary(), context.made)
 
 
+def rest_of(run_dir: Path, recipe: bytes) -> str | None:
+    """How the steps are made that a run of a part of ``recipe`` left out; ``None`` where all of the run was made."""
+    if (run_dir / SUMMARY).exists():
+        return None
+    # Where nothing was made, the recipe that lies there may be one with other parameters.
+    same = (run_dir / RECIPE).read_bytes() == recipe
+    return resume_command(run_dir) if same else "the same command without --only, --until and --skip"
+
+
 def steps_before(run_dir: Path) -> dict[str, Step]:
     """The steps by which a run directory was made so far, by name; none where its recipe cannot be read."""
-    try:
-        # The folder may have been moved since the recipe was written.
-        recipe = read_recipe(run_dir / RECIPE, [f"run_dir={run_dir}"])
-        return {step.name: step for step in make_plan(recipe).steps}
-    except UserError:
-        return {}
+    plan = plan_before(run_dir)
+    return {} if plan is None else {step.name: step for step in plan.steps}
 
 
 class RecipeRunner:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import shlex
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from agentmill.pipelines.recipes.run_folder import resume_command
 from agentmill.pipelines.report.comparison import comparison_section
 from agentmill.pipelines.report.contents import lengths_section, sources_of, success_section, tables_of, tasks_section
 from agentmill.pipelines.report.drawing import Section, drawing
@@ -125,9 +125,5 @@ def resume(run: Run) -> str | None:
     """The command that goes on with an unfinished run."""
     if run.finished:
         return None
-    same = run.recipe.folder.resolve() == run.folder.resolve()
-    words = ["agentmill", "run", f"{run.folder}/recipe.yaml"]
-    words += [] if same else [f"run_dir={run.folder}"]
     # Without it a run ends at the first table that was made from other inputs.
-    words += ["--replace"] if any(stage.state == STALE for stage in run.stages) else []
-    return shlex.join(words)
+    return resume_command(run.folder, *(["--replace"] if any(stage.state == STALE for stage in run.stages) else []))

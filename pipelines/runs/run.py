@@ -18,7 +18,7 @@ from agentmill.pipelines.operators.selection import selection_counts
 from agentmill.pipelines.operators.train import RECORD, TRAININGS, Report
 from agentmill.pipelines.recipes.grammar import Recipe, read_recipe
 from agentmill.pipelines.recipes.outline import Planned, planned
-from agentmill.pipelines.recipes.runner import RECIPE, SUMMARY
+from agentmill.pipelines.recipes.run_folder import RECIPE, SUMMARY
 from agentmill.pipelines.recipes.summary import StageSummary, Summary, with_spending
 from agentmill.pipelines.view.sources import Source, found, is_table
 from agentmill.schemas.error_codes import ErrorCode

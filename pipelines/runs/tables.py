@@ -12,7 +12,7 @@ from agentmill.pipelines.operators import audit_judge
 from agentmill.pipelines.operators.evaluate import RESULT
 from agentmill.pipelines.processes.identity import LOCK, in_use
 from agentmill.pipelines.recipes.plan import revisions_of
-from agentmill.pipelines.recipes.runner import RECIPE, SUMMARY
+from agentmill.pipelines.recipes.run_folder import RECIPE, SUMMARY, resume_command
 from agentmill.pipelines.recipes.summary import Summary
 from agentmill.pipelines.view.sources import is_table
 from agentmill.schemas.config import read_yaml
@@ -87,7 +87,7 @@ def check_one_run(path: Path, run: Path | None, folders: Iterable[Path]) -> None
 
 def check_finished(run: Path, known: Mapping[str, Path]) -> None:
     """Raises ``UserError`` unless the run came to its end, and what lies there is what its summary lists."""
-    resume = f"finish it with `agentmill run {run / RECIPE}`, or choose among its tables with --table"
+    resume = f"finish it with `{resume_command(run)}`, or choose among its tables with --table"
     # Asked first: while a run finds all its steps done, the summary of the last time is still there.
     if in_use(run):
         raise UserError(
@@ -124,7 +124,7 @@ def calibrations_of(run: Path) -> list[Calibration]:
             found.append(msgspec.json.decode(path.read_bytes(), type=Calibration))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UserError(
-                f"{path} is damaged ({error}); `agentmill run {run / RECIPE}` writes it anew", ErrorCode.DAMAGED_FILE
+                f"{path} is damaged ({error}); `{resume_command(run)}` writes it anew", ErrorCode.DAMAGED_FILE
             ) from None
     return found
 
@@ -136,5 +136,5 @@ def summary_of(run: Path) -> Summary | None:
         return msgspec.json.decode(path.read_bytes(), type=Summary) if path.exists() else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(
-            f"{path} is damaged ({error}); `agentmill run {run / RECIPE}` writes it anew", ErrorCode.DAMAGED_FILE
+            f"{path} is damaged ({error}); `{resume_command(run)}` writes it anew", ErrorCode.DAMAGED_FILE
         ) from None

@@ -13,8 +13,8 @@ from typing import Any
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-from agentmill.schemas.records.record import Record
-from agentmill.synthesis.policies.http_client import Cut, NotConnected, Oversized, Refused, get
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.synthesis.policies.http_client import Cut, NotConnected, Oversized, Refused, fetched
 from agentmill.synthesis.policies.rate_limit import BUSY
 
 HOST = "127.0.0.1"
@@ -75,13 +75,15 @@ def check_endpoint(
     """See that an address given by the user answers, and serves the model.
 
     Raises ``UserError`` if it cannot be reached, refuses, redirects, or says that it serves other models. A server that
-    has no list of models, or is too busy to show it, is believed.
+    has no list of models, or is too busy to show it, is believed. A model that is not in its list, which may be another
+    name of one that is, is asked for one token.
     """
     url = endpoint.base_url
     own = {"authorization": f"Bearer {api_key}"} if api_key else {}
     given = {name.lower(): value for name, value in (headers or {}).items()}
+    sent = {**own, **given}
     try:
-        response_text = fetch(f"{url}/models", timeout_s, {**own, **given})
+        response_text = fetch(f"{url}/models", timeout_s, sent)
     except Refused as error:
         if error.status == 404 or error.status in BUSY:
             return
@@ -101,7 +103,7 @@ def check_endpoint(
             ErrorCode.ENDPOINT_UNREACHABLE,
         ) from error
     served = _model_names(response_text)
-    if served and endpoint.model not in served:
+    if served and endpoint.model not in served and not _answers(endpoint, timeout_s, sent):
         known = ", ".join(sorted(served)[:8])
         hint = near_match(endpoint.model, served)
         raise UserError(
@@ -109,15 +111,27 @@ def check_endpoint(
         )
 
 
+def _answers(endpoint: Endpoint, timeout_s: float, headers: Mapping[str, str]) -> bool:
+    """Whether an endpoint answers in the name of its model; it is asked for one token."""
+    body = {"model": endpoint.model, "messages": [{"role": "user", "content": "."}], "max_tokens": 1}
+    try:
+        fetch(f"{endpoint.base_url}/chat/completions", timeout_s, headers, body)
+    except FAILURES:
+        return False
+    return True
+
+
 def root(base_url: str) -> str:
     """Where a server has what is not part of the API."""
     return base_url.removesuffix("/v1")
 
 
-def fetch(url: str, timeout_s: float, headers: Mapping[str, str] | None = None) -> bytes:
-    """The body at ``url``, as ``agentmill.synthesis.policies.http_client.get`` gets it. Raises one of ``FAILURES``."""
+def fetch(
+    url: str, timeout_s: float, headers: Mapping[str, str] | None = None, body: JsonObject | None = None
+) -> bytes:
+    """What ``agentmill.synthesis.policies.http_client.fetched`` gets from ``url``. Raises one of ``FAILURES``."""
     with ThreadPoolExecutor(1) as pool:  # this thread may have an event loop of its own
-        return pool.submit(asyncio.run, get(url, headers or {}, timeout_s)).result()
+        return pool.submit(asyncio.run, fetched(url, headers or {}, timeout_s, body)).result()
 
 
 def _model_names(response_text: bytes) -> set[str]:

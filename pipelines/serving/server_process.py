@@ -18,7 +18,14 @@ from typing import ClassVar
 
 import msgspec
 
-from agentmill.pipelines.processes.identity import end_session, identity, is_alive, pid_of, session_members
+from agentmill.pipelines.processes.identity import (
+    end_session,
+    identity,
+    is_alive,
+    is_held_by_others,
+    pid_of,
+    session_members,
+)
 from agentmill.pipelines.processes.supervise import supervised
 from agentmill.pipelines.serving.endpoints import HOST, Endpoint, health_error
 from agentmill.schemas.records.manifest import disk_errors
@@ -201,7 +208,7 @@ class ServerProcess:
         started = time.monotonic()
         silent_since: float | None = None
         stopping = stopping or threading.Event()
-        while (error := health_error(self.plan.endpoint.base_url)) is not None:
+        while (error := self._unready()) is not None:
             now = time.monotonic()
             # While it loads, it refuses connections.
             silent_since = (silent_since or now) if isinstance(error, TimeoutError) else None
@@ -218,6 +225,14 @@ class ServerProcess:
                 return
         if self._process is not None:
             self._records.add(self._process.pid, self.plan.log, ready=True)
+
+    def _unready(self) -> Exception | None:
+        """Why it cannot be asked yet. A server of somebody else on its port is not taken for it."""
+        error = health_error(self.plan.endpoint.base_url)
+        process = self._process
+        if error is None and process is not None and is_held_by_others(self.plan.port, process.pid):
+            return ConnectionError(f"another process listens on port {self.plan.port}")
+        return error
 
     def is_alive(self) -> bool:
         """Whether its process runs."""

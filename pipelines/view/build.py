@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from agentmill.pipelines.terminal.console import log
 from agentmill.pipelines.terminal.progress import displayed
 from agentmill.pipelines.view.annotations import KINDS, ROWS, Pairs, add_annotations, add_nodes, add_tasks
 from agentmill.pipelines.view.js_shards import JsShards, literal, shortened
@@ -21,6 +23,7 @@ from agentmill.pipelines.view.runs import Runs, marked_items, record_json
 from agentmill.pipelines.view.sources import Source, batches, sources
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.file_lock import Locked, open_locked
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.manifest import disk_errors
 from agentmill.schemas.records.record import JsonObject
@@ -72,14 +75,39 @@ def files_in(folder: Path) -> dict[str, int]:
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
 
 
+POLL_S = 0.2
+"""How often a build looks whether another one of the same folder has ended."""
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Build ``folder`` while no other process does; what another one builds now is waited for."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.with_name(f".{folder.name}.agentmill.lock")
+    is_noted = False
+    while True:
+        try:
+            handle = open_locked(path)
+            break
+        except Locked as owner:
+            if not is_noted:
+                log(f"waiting for process {owner}, which writes {folder}")
+            is_noted = True
+            time.sleep(POLL_S)
+    with handle:
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
 @contextmanager
 def replaced(folder: Path) -> Iterator[Path]:
     """An empty folder to write into, which takes the place of ``folder`` at the end; after an error nothing changes.
 
-    Clears what killed builds left next to ``folder``.
+    Clears what killed builds left next to ``folder``, so there is no other build of it at the same time (``alone``).
     """
     prefix = f".{folder.name}.agentmill-"
-    folder.parent.mkdir(parents=True, exist_ok=True)
     for left in folder.parent.iterdir():
         if left.name.startswith(prefix):
             shutil.rmtree(left, ignore_errors=True)
@@ -120,11 +148,21 @@ def build(path: Path, folder: Path, token_ids: bool = False, title: str | None =
     found = sources(path)
     wanted = digest(FORMAT, [[each.name, each.table.digest] for each in found], token_ids, static_digest())
     with disk_errors(folder):
-        there = view_at(folder)
-        if there is not None and there.digest == wanted and there.files == files_in(folder):
+        there = whole_view(folder, wanted)
+        if there is not None:
             return there, False
-        with replaced(folder) as new:
-            return write(title or path.resolve().name, found, new, wanted, token_ids), True
+        with alone(folder):
+            there = whole_view(folder, wanted)
+            if there is not None:
+                return there, False
+            with replaced(folder) as new:
+                return write(title or path.resolve().name, found, new, wanted, token_ids), True
+
+
+def whole_view(folder: Path, wanted: str) -> View | None:
+    """The view in ``folder`` if it is made of what is ``wanted`` and lacks nothing. Raises ``UserError`` as view_at."""
+    there = view_at(folder)
+    return there if there is not None and there.digest == wanted and there.files == files_in(folder) else None
 
 
 def static_digest() -> str:

@@ -76,24 +76,31 @@ def _is_blank(text: str) -> bool:
 
 
 def _blocks(text: str) -> Iterator[Block]:
-    done = 0
+    done, last = 0, text.rfind("</function>")
     for opening in _OPENING.finditer(text):
         if opening.start() < done:
             continue
-        kwargs: dict[str, str] = {}
-        count = 0
-        after = _NEXT.match(text, opening.end())
-        while after and after[1]:
-            closing = _END.search(text, after.end())
-            if closing is None:
-                break
-            kwargs[after[1]] = _value(text, after.end(), closing.start())
-            after = closing
-            count += 1
-        if after and not after[1] and count == len(kwargs):
-            start, end = _with_wrapper(text, opening.start(), after.end(), done)
-            done = end
-            yield Block(start, end, ApiAction(function=opening[1], kwargs=kwargs))
+        # What is never closed would be searched to the end of the text each time.
+        if opening.end() > last:
+            return
+        found = _arguments(text, opening.end())
+        if found is not None:
+            kwargs, closed = found
+            start, done = _with_wrapper(text, opening.start(), closed, done)
+            yield Block(start, done, ApiAction(function=opening[1], kwargs=kwargs))
+
+
+def _arguments(text: str, start: int) -> tuple[dict[str, str], int] | None:
+    """The parameters from ``start`` on, and where the call ends; ``None`` if it does not, or names one twice."""
+    kwargs: dict[str, str] = {}
+    after = _NEXT.match(text, start)
+    while after and after[1]:
+        closing = _END.search(text, after.end())
+        if closing is None or after[1] in kwargs:
+            return None
+        kwargs[after[1]] = _value(text, after.end(), closing.start())
+        after = closing
+    return (kwargs, after.end()) if after else None
 
 
 def _with_wrapper(text: str, start: int, end: int, done: int) -> tuple[int, int]:

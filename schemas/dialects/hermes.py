@@ -16,7 +16,7 @@ from agentmill.schemas.messages.surface_text import dumped
 from agentmill.schemas.records.rows import MessageCall
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction
 
-_OPENING = re.compile(r"<tool_call>\s*")
+_OPENING = re.compile(r"<tool_call>\s*(?=\{)")
 _CLOSING = re.compile(r"\s*</tool_call>")
 _scan = json.JSONDecoder().raw_decode
 
@@ -36,10 +36,13 @@ class Hermes(DialectConfig):
 
 
 def _blocks(text: str) -> Iterator[Block]:
-    done = 0
+    done, last = 0, text.rfind("</tool_call>")
     for opening in _OPENING.finditer(text):
         if opening.start() < done:
             continue
+        # To be told that this is no JSON takes as long as all of the text before it is, so it is not asked in vain.
+        if opening.end() > last:
+            return
         try:
             _, end = _scan(text, opening.end())
             call = msgspec.json.decode(text[opening.end() : end])

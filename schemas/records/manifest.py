@@ -167,7 +167,7 @@ def write_atomically(path: Path, data: bytes | memoryview, temporary_folder: Pat
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn "no space left" and "read-only" while writing ``path`` into a ``UserError``; pass other errors on."""
+    """Turn what a user can mend while ``path`` is written, such as a full device, into a ``UserError``."""
     try:
         yield
     except OSError as error:
@@ -176,7 +176,7 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"no space left on the device for {path}: free some and run the same command, it resumes",
                 ErrorCode.NO_SPACE,
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
             raise UserError(
                 f"{path} cannot be written ({os.strerror(error.errno)}): choose another folder", ErrorCode.NOT_WRITABLE
             ) from error

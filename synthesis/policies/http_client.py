@@ -186,8 +186,8 @@ def _noting_what_is_sent() -> aiohttp.TraceConfig:
     return config
 
 
-async def get(url: str, headers: Mapping[str, str], timeout_s: float) -> bytes:
-    """The body at ``url``, all of it within ``timeout_s``.
+async def fetched(url: str, headers: Mapping[str, str], timeout_s: float, body: JsonObject | None = None) -> bytes:
+    """The body at ``url``, or the answer to ``body``, all of it within ``timeout_s``.
 
     Raises ``NotConnected``, ``Cut``, ``Refused``, ``Oversized``, and ``TimeoutError``.
     """
@@ -195,12 +195,12 @@ async def get(url: str, headers: Mapping[str, str], timeout_s: float) -> bytes:
         async with (
             asyncio.timeout(timeout_s),
             aiohttp.ClientSession(headers=headers, proxy=proxy_for(url)) as session,
-            session.get(url, allow_redirects=False) as response,
+            session.request("GET" if body is None else "POST", url, json=body, allow_redirects=False) as response,
         ):
-            body = await bounded(response)
+            answer = await bounded(response)
             if response.status >= 300:
-                raise Refused(response.status, words(response.headers, body), retry_after_s(response.headers))
-            return body
+                raise Refused(response.status, words(response.headers, answer), retry_after_s(response.headers))
+            return answer
     except aiohttp.ClientConnectorError as error:
         raise NotConnected(str(error)) from error
     except (aiohttp.ClientError, ValueError) as error:

@@ -107,6 +107,8 @@ def test_unreadable_files_are_named(tmp_path: Path, file: Path) -> None:
         read_yaml(tmp_path / "quikstart.yaml")
     with user_error("not-a-file"):
         read_yaml(tmp_path)
+    with user_error("not-readable", "not a directory"):
+        read_yaml(file / "quickstart.yaml")
 
 
 @pytest.mark.parametrize(

@@ -497,3 +497,19 @@ def test_the_option_is_checked() -> None:
     assert WithDialect().chosen_dialect is None
     with user_error("unknown-key", "hermes", "parameters"):
         _ = WithDialect(dialect="hermes", dialect_options={"parameters": {}}).chosen_dialect
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hermes", "<tool_call>"),
+        ("hermes", "<tool_call>{"),
+        ("function_xml", "<function=a><parameter=b>1</parameter>"),
+        ("function_xml", "<function=a><parameter=b>1</parameter><parameter=b>"),
+    ],
+)
+def test_what_a_model_repeats_and_never_closes_is_read_once(name: str, text: str) -> None:
+    started = time.process_time()
+    assert DIALECTS.load(name)().read(text * 20_000) is None
+    # Where each opening is searched to the end of the text, it is from 0.8 s to two minutes.
+    assert time.process_time() - started < 0.3

@@ -63,7 +63,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_environments(folder)
     (folder / "raw.jsonl").write_text('{"messages": [{"role": "user", "content": "go"}]}\n', encoding="utf-8")
     (folder / "train.yaml").write_text(f"rows: x\nmodel: y\noutput: {folder / 'model'}\n", encoding="utf-8")
-    assert agentmill("run", write_recipe(folder, DEMONSTRATE, CHECK, run_dir=str(folder))) == 0
+    recipe = write_recipe(folder, DEMONSTRATE, CHECK, run_dir=str(folder)).rename(folder / "small.yaml")
+    assert agentmill("run", recipe) == 0
     return folder
 
 

@@ -28,7 +28,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with environments, tasks, demonstrations and verdicts on them."""
     folder = tmp_path_factory.mktemp("made")
     write_environments(folder)
-    assert agentmill("run", write_recipe(folder, DEMONSTRATE, CHECK, run_dir=str(folder))) == 0
+    recipe = write_recipe(folder, DEMONSTRATE, CHECK, run_dir=str(folder)).rename(folder / "small.yaml")
+    assert agentmill("run", recipe) == 0
     return folder
 
 

@@ -255,6 +255,37 @@ def test_an_override_makes_a_part_that_the_recipe_lacks(tmp_path: Path) -> None:
         plan_of(tmp_path, WORLD, "runer.name=embedded")
 
 
+NORMALIZE = {"operator": "normalize", "dataset": "small", "licence": "MIT"}
+
+
+def test_names_and_folders_in_overrides_are_text_also_where_yaml_reads_a_number(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, WORLD, "name=7", "run_dir=2024")
+    assert (plan.recipe.name, plan.run_dir) == ("7", Path("2024"))
+    assert plan_of(tmp_path, WORLD, 'run_dir="2024"').run_dir == Path("2024")
+    with user_error("invalid-value", "run_dir", "''"):
+        plan_of(tmp_path, WORLD, "run_dir=")
+
+
+@pytest.mark.parametrize(
+    ("step", "key", "file", "text"),
+    [
+        ({**NORMALIZE, "format": "openai"}, "data", "runs.jsonl", '{"messages": []}\n'),
+        ({"operator": "spec_env", "n": 1}, "inspiration", "texts.txt", "A text.\n"),
+        ({"operator": "spec_env", "family": "search"}, "corpus", "articles.jsonl", '{"id": "a", "text": "a b"}\n'),
+    ],
+)
+def test_paths_in_steps_may_begin_with_the_home_of_the_user(
+    step: dict[str, Any], key: str, file: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / file).write_text(text)
+    given = f"~/{file}" if key == "inspiration" else [f"~/{file}"]
+    plan = plan_of(tmp_path, [{**step, key: given}])
+    assert str(tmp_path / file) in getattr(plan.steps[0].parameters, key)
+    # A published run has its recipe with it.
+    assert resolved(plan.recipe)["steps"] == [{**step, key: given}]
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

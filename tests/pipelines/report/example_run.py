@@ -11,7 +11,7 @@ import msgspec
 
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.operators.evaluate import Play, settle
-from agentmill.pipelines.recipes.runner import RECIPE, SUMMARY
+from agentmill.pipelines.recipes.run_folder import RECIPE, SUMMARY
 from agentmill.pipelines.runs.run import read_run
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.records.record import Record

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -36,7 +37,7 @@ from agentmill.schemas.records.trajectory import MessageAction
 from agentmill.synthesis.policies import make_policy
 from agentmill.synthesis.policies.policy import Conversation
 from tests.errors import user_error
-from tests.fake_openai import FakeOpenAi, text
+from tests.fake_openai import FakeOpenAi, Reply, text
 
 pytestmark = pytest.mark.slow
 
@@ -98,6 +99,23 @@ def test_a_server_that_ends_at_once_is_explained_by_its_log(tmp_path: Path) -> N
     ):
         raise AssertionError("it is not ready")
     assert ServerRecords(tmp_path).read() == []
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        (
+            "raise SystemExit('no such weights')",
+            r"ended while it started.\nFrom its log .*server.log:\n  no such weights",
+        ),
+        ("import time; time.sleep(60)", r"was not ready within 2 s .*: another process listens on port \d+"),
+    ],
+)
+def test_a_server_of_somebody_else_on_its_port_is_not_taken_for_it(tmp_path: Path, program: str, error: str) -> None:
+    with FakeOpenAi([]) as other:
+        ours = replace(plan(tmp_path, port=other.port), command=[sys.executable, "-c", program])
+        with pytest.raises(ServerError, match=error), run_servers([ours], ServerRecords(tmp_path), 2, 0):
+            raise AssertionError("it is not ready")
 
 
 @pytest.mark.parametrize(
@@ -367,10 +385,14 @@ def test_stop_may_be_called_twice(tmp_path: Path) -> None:
 
 
 def test_given_endpoints_are_checked_and_nothing_is_started(tmp_path: Path) -> None:
-    with FakeOpenAi([text("a")]) as server:
+    with FakeOpenAi(lambda body: text("a") if body["model"] in ("fake", "alias") else Reply(status=404)) as server:
         config = ModelConfig(policy="vllm", model="fake", endpoints=[server.url + "/"])
         with serve(config, tmp_path) as endpoints:
             assert [(one.base_url, one.model) for one in endpoints] == [(server.url, "fake")]
+        # A name that the endpoint answers to, and does not list.
+        with serve(ModelConfig(policy="openai", model="alias", endpoints=[server.url]), tmp_path) as endpoints:
+            assert [one.model for one in endpoints] == ["alias"]
+        assert [(body["model"], body["max_tokens"]) for body in server.requests] == [("alias", 1)]
         wrong = ModelConfig(policy="openai", model="fak", endpoints=[server.url])
         with (
             user_error("model-not-served", "'fak'", "fake"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.view import build as building
 from agentmill.pipelines.view.build import FORMAT, PER_FILE, STAMP, STATIC, build
 from agentmill.pipelines.view.js_shards import JsShards, Texts, TextSets, literal, shortened
 from agentmill.schemas.records.verdict import Label
@@ -261,6 +264,26 @@ def test_a_view_that_cannot_be_replaced_stays_and_scratch_is_cleared(
     (tmp_path / ".view.mine").mkdir()
     assert build(tmp_path, tmp_path / "view")[1]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".view.mine"]
+
+
+def test_two_who_build_one_view_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed_table(tmp_path / "run/runs", [trajectory()])
+    results: list[bool] = []
+    second = threading.Thread(target=lambda: results.append(build(tmp_path / "run", tmp_path / "view")[1]))
+    write = building.write
+
+    def slow(*given: Any) -> building.View:
+        second.start()
+        # Longer than the other one takes to come to the same place.
+        time.sleep(1)
+        return write(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(building, "write", slow)
+        assert build(tmp_path / "run", tmp_path / "view")[1]
+    second.join()
+    assert results == [False]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "view"]
 
 
 @pytest.mark.parametrize("lost", ["data/runs-00000.js", "data/index.js", "js/dom.js"])
