@@ -112,7 +112,7 @@ def own_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
     from agentmill.trainers.run_dir import set_up_training
     from agentmill.trainers.sft import sequences, sft_method
     from agentmill.trainers.tokenization import Encoded
-    from agentmill.trainers.train_loop import make_trainer, trl_arguments
+    from agentmill.trainers.trl_trainer import make_trainer, trl_arguments
 
     settings = SftSettings(
         rows=str(rows_folder),

@@ -36,7 +36,7 @@ from agentmill.trainers.model_io import load_model, load_tokenizer, model_folder
 from agentmill.trainers.preference_data import Labelled, Pair, encode_labelled, encode_pair
 from agentmill.trainers.requirements import choose_precision
 from agentmill.trainers.run_dir import TrainingSetup, WorkFolder
-from agentmill.trainers.train_loop import Method, trl_arguments
+from agentmill.trainers.trl_trainer import Method, trl_arguments
 
 Row = PreferenceRow | UnpairedRow
 KINDS: dict[str, tuple[Any, Any, Any]] = {

@@ -16,6 +16,7 @@ LINES = 80
 
 ELSEWHERE = {
     "schemas": {
+        "test_config.py": "config_mistakes",
         "test_errors.py": "error_codes",
         "test_arrow_round_trip.py": "records/manifest records/rows records/task records/trajectory records/verdict",
         "formats/test_sharegpt.py": "formats/pairs",

@@ -42,7 +42,8 @@ from agentmill.trainers.reference_kl import (
     weighted_pair_loss,
 )
 from agentmill.trainers.run_dir import set_up_training
-from agentmill.trainers.train_loop import Method, train_model, validation_examples
+from agentmill.trainers.train_loop import train_model
+from agentmill.trainers.trl_trainer import Method, validation_examples
 
 SORTING = {"aot", "aot_unpaired"}
 """Losses that compare all pairs of a batch with each other, so that none of them has a loss of its own."""

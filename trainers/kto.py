@@ -42,7 +42,8 @@ from agentmill.trainers.reference_kl import (
     select_rows,
 )
 from agentmill.trainers.run_dir import set_up_training
-from agentmill.trainers.train_loop import Method, train_model, validation_examples
+from agentmill.trainers.train_loop import train_model
+from agentmill.trainers.trl_trainer import Method, validation_examples
 
 
 def main(argv: Sequence[str] | None = None) -> int:

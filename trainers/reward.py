@@ -37,7 +37,8 @@ from agentmill.trainers.model_io import ensure_padding_token
 from agentmill.trainers.preference_data import Comparison, Valued, encode_comparison, encode_valued
 from agentmill.trainers.reference_kl import RecordedOutputs, weighted_pair_loss
 from agentmill.trainers.run_dir import set_up_training
-from agentmill.trainers.train_loop import Method, train_model, validation_examples
+from agentmill.trainers.train_loop import train_model
+from agentmill.trainers.trl_trainer import Method, validation_examples
 
 FOR_PAIRS = ("margin", "center_rewards_coefficient")
 """Settings that have a meaning for pairs only."""

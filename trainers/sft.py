@@ -41,7 +41,8 @@ from agentmill.trainers.requirements import FLASH
 from agentmill.trainers.run_dir import TrainingSetup, set_up_training
 from agentmill.trainers.sampled_tokens import encode_row
 from agentmill.trainers.tokenization import IGNORED, Encoded, RowError
-from agentmill.trainers.train_loop import Examples, Method, train_model
+from agentmill.trainers.train_loop import train_model
+from agentmill.trainers.trl_trainer import Examples, Method
 
 
 def main(argv: Sequence[str] | None = None) -> int:

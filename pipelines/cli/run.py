@@ -148,8 +148,10 @@ def run(
     runs = [list(overrides)] if seeds is None else seed_overrides(recipe, overrides, seeds)
     reads = [read_recipe(recipe, each) for each in runs]
     plans = [make_plan(read if preview is None else in_small(read, preview, dry=dry_run), part) for read in reads]
+    # Before the first of several runs, and not when its turn comes.
+    for plan in plans:
+        check_run_dir(plan, replace)
     if dry_run:
-        check_run_dir(plans[0], replace)
         answer(planned(plans[0]), show_plan, as_json)
         return
     results = [carried_out(plan, replace, retry_dropped) for plan in plans]

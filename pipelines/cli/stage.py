@@ -10,6 +10,7 @@ from agentmill.pipelines.cli.run import OVERRIDES, REPLACE, RETRY, carried_out, 
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
+from agentmill.pipelines.recipes.run_folder import check_not_moved
 from agentmill.pipelines.recipes.runner import RunResult
 from agentmill.pipelines.terminal.console import answer, answers, example
 from agentmill.schemas.error_codes import ErrorCode
@@ -48,6 +49,7 @@ def stage_command(verb: str) -> click.Command:
     def command(
         config: Path, overrides: tuple[str, ...], replace: bool, retry_dropped: bool | None, as_json: bool
     ) -> None:
+        check_not_moved(config, overrides)
         plan = make_plan(read_recipe(config, overrides))
         found = [step.context.operator for step in plan.steps]
         if len(found) != 1 or found[0] not in operators:

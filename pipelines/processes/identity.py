@@ -62,9 +62,12 @@ def children_of(ancestor: int) -> list[int]:
 
 
 def is_held_by_others(port: int, leader: int) -> bool:
-    """Whether others than those in the session of ``leader`` listen on ``port``; not where nobody is seen to."""
+    """Whether others than those in the session of ``leader`` listen on ``port``; not where it cannot be seen."""
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
-    return bool(sockets) and not any(sockets & _open_files(pid) for pid in [leader, *session_members(leader)])
+    try:
+        return bool(sockets) and not any(sockets & _open_files(pid) for pid in [leader, *session_members(leader)])
+    except PermissionError:
+        return False
 
 
 def _listening(port: int) -> Iterator[str]:
@@ -78,11 +81,11 @@ def _listening(port: int) -> Iterator[str]:
 
 
 def _open_files(pid: int) -> set[str]:
-    """What the file descriptors of a process lead to; none of one that is gone."""
+    """What the file descriptors of a process lead to; none of one that is gone. Raises ``PermissionError``."""
     found = set()
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for entry in (PROC / str(pid) / "fd").iterdir():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError):
                 found.add(str(entry.readlink()))
     return found
 

@@ -40,7 +40,7 @@ from agentmill.pipelines.recipes.shipped import recipe_file
 from agentmill.pipelines.recipes.short_forms import inner_steps, own_word, written_out
 from agentmill.pipelines.recipes.stopping import Until
 from agentmill.pipelines.serving.models import ModelConfig
-from agentmill.schemas.config import Config, at_home, override, parse_document, read_yaml, validate
+from agentmill.schemas.config import Config, at_home, override, read_yaml, validate
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 
@@ -50,7 +50,7 @@ OF_A_STEP = ("operator", "as", "min_used")
 """What a step has besides the parameters of its operator."""
 
 TEXTS = ("name", "run_dir")
-"""Keys whose value in an override is text, also where YAML reads ``2024`` as a number and nothing as null."""
+"""Keys whose value in an override is text, also where YAML reads ``2024`` as a number and ``exp #1`` as ``exp``."""
 
 MAPPINGS = ("runner", "models", "data", "defaults")
 """Keys that a recipe may lack. An override of something in one, such as ``runner.name=…``, then makes it."""
@@ -185,15 +185,10 @@ def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:
 
 
 def as_text(assignment: str) -> str:
-    """An override; one of a key of ``TEXTS`` so that its value is read as text. Raises ``UserError`` for no YAML."""
+    """An override; one of a key of ``TEXTS`` so that all of its value is read as text, unless it is quoted already."""
     key, separator, value = assignment.partition("=")
-    if (
-        key not in TEXTS
-        or not separator
-        or isinstance(parse_document(value, f"override {assignment!r}"), str | list | dict)
-    ):
-        return assignment
-    return f"{key}={json.dumps(value)}"
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    return f"{key}={json.dumps(value)}" if key in TEXTS and separator and not is_quoted else assignment
 
 
 def with_long_form(error: UserError) -> UserError:

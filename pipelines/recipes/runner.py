@@ -109,11 +109,10 @@ def run_plan(
 
 def rest_of(run_dir: Path, recipe: bytes) -> str | None:
     """How the steps are made that a run of a part of ``recipe`` left out; ``None`` where all of the run was made."""
-    if (run_dir / SUMMARY).exists():
-        return None
-    # Where nothing was made, the recipe that lies there may be one with other parameters.
-    same = (run_dir / RECIPE).read_bytes() == recipe
-    return resume_command(run_dir) if same else "the same command without --only, --until and --skip"
+    # Where nothing was made, what lies there may be another recipe, and its summary.
+    if (run_dir / RECIPE).read_bytes() != recipe:
+        return "the same command without --only, --until and --skip"
+    return None if (run_dir / SUMMARY).exists() else resume_command(run_dir)
 
 
 def steps_before(run_dir: Path) -> dict[str, Step]:

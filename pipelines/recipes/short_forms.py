@@ -56,9 +56,12 @@ def written_out(data: JsonObject, folder: Path) -> JsonObject:
     included = [included_file(name, folder) for name in names_in(data.get("include", []))]
     for key in ("models", "data"):
         merged = {name: value for each in included for name, value in getattr(each, key).items()}
-        if merged:
-            found[key] = {**merged, **(found.get(key) or {})}
-    known = set(found.get("data") or {})
+        own = found.get(key) or {}
+        # What is no mapping is left for the check of the whole recipe.
+        if merged and isinstance(own, dict):
+            found[key] = {**merged, **own}
+    data_of = found.get("data")
+    known = set(data_of) if isinstance(data_of, dict) else set()
     steps: list[Any] = []
     for each in included:
         steps += with_defaults(long_steps(each.steps), each.defaults, known)

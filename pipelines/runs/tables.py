@@ -12,7 +12,7 @@ from agentmill.pipelines.operators import audit_judge
 from agentmill.pipelines.operators.evaluate import RESULT
 from agentmill.pipelines.processes.identity import LOCK, in_use
 from agentmill.pipelines.recipes.plan import revisions_of
-from agentmill.pipelines.recipes.run_folder import RECIPE, SUMMARY, resume_command
+from agentmill.pipelines.recipes.run_folder import RECIPE, SUMMARY, resume_command, started_in
 from agentmill.pipelines.recipes.summary import Summary
 from agentmill.pipelines.view.sources import is_table
 from agentmill.schemas.config import read_yaml
@@ -65,13 +65,8 @@ def place_of(run: Path, run_dir: str, place: str) -> Path:
     A relative one is looked for from where the run was started, as long as ``run`` still ends with ``run_dir``, and
     else from the working directory.
     """
-    started, wanted = Path(run_dir).expanduser(), Path(place).expanduser()
-    folder, ending = run.absolute().parts, started.parts
-    if not started.is_absolute() and folder[-len(ending) :] == ending:
-        there = Path(*folder[: -len(ending)]) / wanted
-        if there.exists():
-            return there
-    return wanted
+    started, wanted = started_in(run, run_dir), Path(place).expanduser()
+    return started / wanted if started is not None and (started / wanted).exists() else wanted
 
 
 def check_one_run(path: Path, run: Path | None, folders: Iterable[Path]) -> None:

@@ -112,13 +112,22 @@ def check_endpoint(
 
 
 def _answers(endpoint: Endpoint, timeout_s: float, headers: Mapping[str, str]) -> bool:
-    """Whether an endpoint answers in the name of its model; it is asked for one token."""
-    body = {"model": endpoint.model, "messages": [{"role": "user", "content": "."}], "max_tokens": 1}
-    try:
-        fetch(f"{endpoint.base_url}/chat/completions", timeout_s, headers, body)
-    except FAILURES:
-        return False
-    return True
+    """Whether an endpoint answers in the name of its model; it is asked for one token.
+
+    One that is too busy, or takes longer, as while it loads the model, is believed.
+    """
+    body = {"model": endpoint.model, "messages": [{"role": "user", "content": "."}]}
+    for limit in ("max_tokens", "max_completion_tokens"):  # newer models of OpenAI refuse the former
+        try:
+            fetch(f"{endpoint.base_url}/chat/completions", timeout_s, headers, {**body, limit: 1})
+        except TimeoutError:
+            return True
+        except FAILURES as error:
+            if isinstance(error, Refused) and error.status == 400:
+                continue
+            return isinstance(error, Refused) and error.status in BUSY
+        return True
+    return False
 
 
 def root(base_url: str) -> str:

@@ -16,7 +16,7 @@ from agentmill.trainers.command import PreferenceSettings, TrainSettings
 from agentmill.trainers.data import TrainingRows, read_rows
 from agentmill.trainers.model_io import load_model, load_tokenizer
 from agentmill.trainers.run_dir import TrainingSetup, WorkFolder
-from agentmill.trainers.train_loop import Method, make_trainer, trl_arguments
+from agentmill.trainers.trl_trainer import Method, make_trainer, trl_arguments
 from tests.model import TEMPLATE
 from tests.trainers.tables import write_table
 

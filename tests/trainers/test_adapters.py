@@ -22,7 +22,7 @@ from agentmill.trainers.merge import main as merge_main
 from agentmill.trainers.model_io import load_weights
 from agentmill.trainers.preference_data import encode_pair
 from agentmill.trainers.sft import main as sft_main
-from agentmill.trainers.train_loop import load_start, make_trainer, trl_arguments
+from agentmill.trainers.trl_trainer import load_start, make_trainer, trl_arguments
 from tests.errors import shows, user_error
 from tests.model import tiny_adapter
 from tests.trainers.preference import batch_of, loaded, started

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from agentmill.schemas.training import TrainConfig
-from agentmill.trainers import train_loop
+from agentmill.trainers import trl_trainer
 from agentmill.trainers.adapters import check_lora_targets, is_tied, load_merged, lora_config
 from agentmill.trainers.model_io import load_model, load_weights, quantization
 from agentmill.trainers.sft import SftCollator, main
@@ -34,13 +34,13 @@ needs_bitsandbytes = pytest.mark.skipif(find_spec("bitsandbytes") is None, reaso
 def trainers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The trainers that are made."""
     made: list[Any] = []
-    make = train_loop.make_trainer
+    make = trl_trainer.make_trainer
 
     def record(*args: Any) -> Any:
         made.append(make(*args))
         return made[-1]
 
-    monkeypatch.setattr(train_loop, "make_trainer", record)
+    monkeypatch.setattr(trl_trainer, "make_trainer", record)
     return made
 
 
@@ -160,9 +160,9 @@ def test_packs_are_flat_for_flash_attention_only(
 ) -> None:
     # The kernel itself needs a GPU; sdpa, in its place, is given the same batches.
     monkeypatch.setattr("agentmill.trainers.run_dir.check_requirements", lambda *_: None)
-    load = train_loop.load_model
+    load = trl_trainer.load_model
     monkeypatch.setattr(
-        train_loop,
+        trl_trainer,
         "load_model",
         lambda base, given, *more: load(base, given.model_copy(update={"attention": "auto"}), *more),
     )

@@ -38,8 +38,8 @@ from agentmill.trainers.preference_data import encode_comparison, encode_labelle
 from agentmill.trainers.reward import pair_method
 from agentmill.trainers.run_dir import TrainingSetup
 from agentmill.trainers.sft import sequences, sft_method
-from agentmill.trainers.train_loop import FIXED, Method, make_trainer, trl_arguments
 from agentmill.trainers.trl_config import CONFIGS
+from agentmill.trainers.trl_trainer import FIXED, Method, make_trainer, trl_arguments
 from tests.trainers.preference import batch_of, loaded, plain, started
 from tests.trainers.tables import assistant, pair, row, unpaired, user
 

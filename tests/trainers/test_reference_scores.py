@@ -14,7 +14,7 @@ import torch
 
 from agentmill.schemas.lora import LoraConfig
 from agentmill.schemas.training import DpoConfig, PairLoss
-from agentmill.trainers import reference_scores, train_loop
+from agentmill.trainers import reference_scores, trl_trainer
 from agentmill.trainers.command import DpoSettings, KtoSettings
 from agentmill.trainers.dpo import dpo_method
 from agentmill.trainers.dpo import main as dpo_main
@@ -152,8 +152,8 @@ def test_a_training_is_that_of_a_reference_in_every_step(
     config: Path = request.getfixturevalue(f"{trainer}_config")
     main: Callable[[list[str]], int] = {"dpo": dpo_main, "kto": kto_main}[trainer]
     models: list[Any] = []
-    kept = train_loop.load_model
-    monkeypatch.setattr(train_loop, "load_model", lambda *given, **more: models.append(given) or kept(*given, **more))
+    kept = trl_trainer.load_model
+    monkeypatch.setattr(trl_trainer, "load_model", lambda *given, **more: models.append(given) or kept(*given, **more))
     points = []
     for once in ("true", "false"):
         output = tmp_path / once
@@ -187,8 +187,8 @@ def test_another_model_is_dropped_once_it_has_scored_and_a_stop_costs_nothing(
         assert dpo_main(["--config", str(dpo_config), *other]) == 130
     capsys.readouterr()
     seen = []
-    prepare = train_loop.BaseTrainer.start_clock
-    monkeypatch.setattr(train_loop.BaseTrainer, "start_clock", lambda self: (seen.append(self), prepare(self))[1])
+    prepare = trl_trainer.BaseTrainer.start_clock
+    monkeypatch.setattr(trl_trainer.BaseTrainer, "start_clock", lambda self: (seen.append(self), prepare(self))[1])
     assert dpo_main(["--config", str(dpo_config), *other]) == 0
     assert "reference: 1 batches scored" in capsys.readouterr().err
     (trainer,) = seen

@@ -16,7 +16,7 @@ from agentmill.trainers.model_io import load_model
 from agentmill.trainers.monitors import Progress
 from agentmill.trainers.preference_data import encode_comparison, encode_valued
 from agentmill.trainers.reward import pair_method, value_method
-from agentmill.trainers.train_loop import Method, make_trainer, trl_arguments
+from agentmill.trainers.trl_trainer import Method, make_trainer, trl_arguments
 from tests.trainers.preference import batch_of, gradients, loaded, move, started
 from tests.trainers.scoring import scored
 from tests.trainers.tables import TOOLS, assistant, pair, system, user

@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from agentmill.schemas.config import read_yaml
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.tables import Table
-from agentmill.trainers import train_loop
+from agentmill.trainers import trl_trainer
 from agentmill.trainers.sft import main
 from tests.errors import shows
 from tests.trainers.tables import rows, tool_row, turns, write_table
@@ -97,7 +97,7 @@ def test_an_adapter_and_the_merged_model_say_the_same(config: Path, model: Path,
     ("epochs", "rows", "one_step", "steps"), [(0.07, 100, 1, 7), (0.55, 100, 5, 11), (1.5, 24, 4, 9), (0.01, 10, 4, 1)]
 )
 def test_epochs_are_whole_steps(epochs: float, rows: int, one_step: int, steps: int) -> None:
-    assert train_loop.steps_in(epochs, rows, one_step) == steps
+    assert trl_trainer.steps_in(epochs, rows, one_step) == steps
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_a_training_that_something_else_ends_leaves_no_model(
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             control.should_training_stop = True
 
-    with_others = train_loop.observers
-    monkeypatch.setattr(train_loop, "observers", lambda *given: [*with_others(*given), Interrupt()])
+    with_others = trl_trainer.observers
+    monkeypatch.setattr(trl_trainer, "observers", lambda *given: [*with_others(*given), Interrupt()])
     assert main(["--config", str(config)]) == 2
     assert shows(capsys.readouterr().err, "training-unfinished", "step 1 of 8")
     assert not (tmp_path / "tuned").exists()

@@ -127,7 +127,7 @@ def test_a_step_of_another_command_and_a_whole_recipe_are_refused(
     verify = command("verify", tmp_path)
     assert agentmill("rollout", *verify[1:], *given) == 2
     assert shows(capsys.readouterr().err, "step-not-for-command", "agentmill rollout", "expert, imagine")
-    recipe = write_recipe(made, DEMONSTRATE, CHECK, run_dir=str(tmp_path / "run"))
+    recipe = write_recipe(made, DEMONSTRATE, CHECK, run_dir=str(tmp_path / "run")).rename(made / "whole.yaml")
     assert agentmill("rollout", "--config", recipe) == 2
     assert shows(capsys.readouterr().err, "step-not-for-command", f"agentmill run {recipe}")
     assert not (tmp_path / "run").exists()

@@ -18,7 +18,7 @@ from agentmill.pipelines.serving.endpoints import free_ports
 from agentmill.schemas.errors import UserError
 from tests.builders import spec, task, trajectory
 from tests.errors import user_error
-from tests.fake_openai import MODEL, FakeOpenAi, text
+from tests.fake_openai import MODEL, FakeOpenAi, Reply
 from tests.model import tiny_model
 from tests.pipelines.cli.tables import DEMONSTRATE, agentmill, write_environments, write_recipe
 
@@ -196,7 +196,7 @@ def test_the_sandbox_is_needed_by_families_that_run_code(tmp_path: Path, monkeyp
 
 
 def test_an_endpoint_must_answer_and_serve_the_model(tmp_path: Path) -> None:
-    with FakeOpenAi([text("dance")]) as server:
+    with FakeOpenAi([Reply(status=404)]) as server:
         url = server.url
         check_run(plan_of(tmp_path, SAMPLE, policy="openai", model=MODEL, endpoints=[url]))
         (said,) = refused(plan_of(tmp_path, SAMPLE, policy="openai", model="other", endpoints=[url]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -68,6 +69,28 @@ def test_another_recipe_takes_a_run_over_only_where_it_is_told_to(
     assert json.loads((run / "summary.json").read_text())["name"] == "small"
 
 
+def test_a_copy_without_hidden_files_is_a_run(tmp_path: Path) -> None:
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    assert agentmill("run", write(tmp_path / "mine.yaml", run)) == 0
+    shutil.copytree(run, copy, ignore=lambda folder, names: [".lock"] if folder == str(run) else [])
+    assert not (copy / ".lock").exists()
+    assert agentmill("run", copy / "recipe.yaml", f"run_dir={copy}", "--dry-run") == 0
+    (copy / "recipe.yaml").unlink()
+    assert agentmill("run", tmp_path / "mine.yaml", f"run_dir={copy}", "--dry-run") == 0
+
+
+def test_all_runs_of_several_seeds_are_looked_at_before_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert agentmill("run", write(tmp_path / "one.yaml", run / "seed-1")) == 0
+    other = write(tmp_path / "two.yaml", run, name="other", step="places")
+    for options in ([], ["--dry-run"]):
+        assert agentmill("run", other, "--seeds", "2", *options) == 2
+        assert "output-exists" in capsys.readouterr().err
+    assert not (run / "seed-0").exists()
+
+
 @pytest.mark.parametrize("place", ["file", "file/run"])
 @pytest.mark.parametrize("command", [["run"], ["run", "--dry-run"], ["plan"]])
 def test_a_run_dir_at_a_file_is_refused(
@@ -99,6 +122,40 @@ def test_a_run_that_was_moved_goes_on_where_it_is(tmp_path: Path, capsys: pytest
     assert json.loads((moved / "summary.json").read_text())["run_dir"] == str(moved)
 
 
+@pytest.mark.parametrize("name", ["a #1", "a: b", "[a]", "@a"])
+def test_a_moved_run_of_any_name_is_found(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert agentmill("run", write(tmp_path / "mine.yaml", tmp_path / "run")) == 0
+    moved = (tmp_path / "run").rename(tmp_path / name)
+    assert agentmill(*shlex.split(resume_command(moved))[1:]) == 0
+    assert "nothing to do" in capsys.readouterr().err
+    other = write(tmp_path / "two.yaml", tmp_path / "run", name="other", step="places")
+    assert agentmill("run", other, f"run_dir={moved}") == 2
+    assert "output-exists" in capsys.readouterr().err
+
+
+def test_a_run_dir_counts_from_where_the_run_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert agentmill("synthesize", "--config", write(Path("mine.yaml"), Path("runs/x"))) == 0
+    monkeypatch.chdir("runs/x")
+    for command in (["run"], ["synthesize", "--config"]):
+        assert agentmill(*command, "recipe.yaml") == 2
+        error = capsys.readouterr().err
+        assert "needs-another-key" in error
+        assert f"runs/x, counts from {tmp_path}" in error
+    assert agentmill("run", "recipe.yaml", f"run_dir={tmp_path}/runs/x") == 0
+
+
+def test_a_damaged_recipe_of_a_run_is_no_obstacle(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    recipe = write(tmp_path / "mine.yaml", run)
+    assert agentmill("run", recipe) == 0
+    (run / "recipe.yaml").write_text("name: x\ndata: 3\nsteps: [{operator: spec_env}]\n", encoding="utf-8")
+    assert resume_command(run) == f"agentmill run {run}/recipe.yaml"
+    assert agentmill("run", recipe) == 0
+
+
 def test_the_rest_of_a_part_has_the_parameters_of_the_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, recipe = tmp_path / "run", write(tmp_path / "mine.yaml", tmp_path / "run")
     with recipe.open("a", encoding="utf-8") as file:
@@ -110,9 +167,12 @@ def test_the_rest_of_a_part_has_the_parameters_of_the_part(tmp_path: Path, capsy
 
     assert rest() == f"agentmill run {run}/recipe.yaml"
     # Nothing is made, so the recipe that lies there has no limit.
-    assert rest("steps.admitted.max_expansions=9") == "the same command without --only, --until and --skip"
+    other = "the same command without --only, --until and --skip"
+    assert rest("steps.admitted.max_expansions=9") == other
     assert agentmill("run", recipe) == 0
     capsys.readouterr()
     assert rest() is None
+    # The summary that lies there is not of this recipe.
+    assert rest("steps.admitted.max_expansions=9") == other
     assert agentmill("run", recipe, "--until", "worlds") == 0
     assert "not finished" not in capsys.readouterr().out

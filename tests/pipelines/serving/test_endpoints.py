@@ -12,7 +12,7 @@ import pytest
 
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint, is_healthy
 from tests.errors import user_error
-from tests.fake_openai import MODEL, FakeOpenAi
+from tests.fake_openai import MODEL, FakeOpenAi, Reply, text
 
 BROKEN = [b"", b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"]
 
@@ -93,3 +93,25 @@ def pouring(pause_s: float) -> Iterator[tuple[str, list[int]]]:
         thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1", sent
         thread.join()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [text("a")],
+        [Reply(status=429)],
+        [Reply(status=400), text("a")],
+        [Reply(hang_s=3.0)],
+    ],
+)
+def test_a_model_that_is_not_listed_may_answer_by_another_name(script: list[Reply]) -> None:
+    with FakeOpenAi(script) as server:
+        check_endpoint(Endpoint(base_url=server.url, model="alias"), None, timeout_s=1.0)
+    limits = [{"max_tokens", "max_completion_tokens"} & body.keys() for body in server.requests]
+    assert limits == [{"max_tokens"}, {"max_completion_tokens"}][: len(script)]
+
+
+@pytest.mark.parametrize("status", [400, 404])
+def test_a_model_that_is_not_served_is_refused(status: int) -> None:
+    with FakeOpenAi([Reply(status=status)]) as server, user_error("model-not-served", "alias", MODEL):
+        check_endpoint(Endpoint(base_url=server.url, model="alias"), None)
