@@ -37,18 +37,20 @@ ACROSS = {"wording": ("plain", "renamed")}
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A run of a recipe under a seed, in ``folder``."""
+    """A run of a recipe under a seed, in ``folder``, or what was kept of it in ``file``."""
 
     seed: int
     name: str
     folder: Path
     finished: bool = True
+    file: Path | None = None
 
 
 class Evaluation(msgspec.Struct, kw_only=True):
     """The episodes of an ``evaluate`` step under all seeds: split, then label, then episodes.
 
-    ``models`` are those of the step, in its order; ``begun`` counts the episodes that were started.
+    ``models`` are those of the step, in its order; ``begun`` counts the episodes that were started. ``groups`` has
+    (field, value) by task, of the fields in ``by``.
     """
 
     recipe: str
@@ -56,7 +58,17 @@ class Evaluation(msgspec.Struct, kw_only=True):
     models: list[str]
     episodes: dict[str, dict[str, list[Episode]]]
     begun: dict[str, dict[str, int]]
-    groups: TaskGroups | None = None
+    by: list[str] = []
+    groups: dict[str, list[tuple[str, str]]] = {}
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a finished run, so that it can be pooled without its tables; ``recipe`` as in an attempt."""
+
+    seed: int
+    name: str
+    recipe: str
+    evaluations: list[Evaluation]
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,14 +91,19 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     unpaired: int
 
 
-def pool(runs: Iterable[Run]) -> list[Evaluation]:
-    """The evaluations of finished runs."""
+def pool(kept: Iterable[Kept]) -> list[Evaluation]:
+    """The evaluations of finished runs, those of several seeds together."""
     found: dict[tuple[str, str], Evaluation] = {}
-    for run in runs:
-        for step in make_plan(read_recipe(run.folder / RECIPE, ())).steps:
-            if isinstance(step.parameters, Evaluate):
-                add(found, evaluation_of(step, step.parameters, run.name, run.seed))
+    for run in kept:
+        for evaluation in run.evaluations:
+            add(found, evaluation)
     return list(found.values())
+
+
+def evaluations_of(run: Run) -> list[Evaluation]:
+    """The evaluations of a finished run, read from its tables. Raises ``UserError`` where one is not there."""
+    steps = make_plan(read_recipe(run.folder / RECIPE, ())).steps
+    return [evaluation_of(each, each.parameters, run) for each in steps if isinstance(each.parameters, Evaluate)]
 
 
 def add(found: dict[tuple[str, str], Evaluation], more: Evaluation) -> None:
@@ -99,14 +116,13 @@ def add(found: dict[tuple[str, str], Evaluation], more: Evaluation) -> None:
             known.episodes.setdefault(split, {}).setdefault(label, []).extend(episodes)
             begun = known.begun.setdefault(split, {})
             begun[label] = begun.get(label, 0) + more.begun[split][label]
-    if known.groups is not None and more.groups is not None:
-        known.groups.of |= more.groups.of
+    known.groups |= more.groups
 
 
-def evaluation_of(step: Step, evaluate: Evaluate, recipe: str, seed: int) -> Evaluation:
+def evaluation_of(step: Step, evaluate: Evaluate, run: Run) -> Evaluation:
     """The episodes of one run of an evaluation."""
     inputs = {role: [Table.open(each.folder) for each in outputs] for role, outputs in step.inputs.items()}
-    paired = step.name in ACROSS.get(recipe, ())[1:]
+    paired = step.name in ACROSS.get(run.name, ())[1:]
     originals = dict(original_tasks(inputs["tasks"])) if paired else {}
     episodes: dict[str, dict[str, list[Episode]]] = defaultdict(dict)
     begun: dict[str, dict[str, int]] = defaultdict(dict)
@@ -114,19 +130,22 @@ def evaluation_of(step: Step, evaluate: Evaluate, recipe: str, seed: int) -> Eva
         folder = step.folder / play.split / play.label
         trajectories, verdicts = Table.open(folder / "trajectories"), Table.open(folder / "verdicts")
         own = episodes_of(trajectories.rows(), verdicts.rows())
-        episodes[play.split][play.label] = [of_seed(each, seed, originals) for each in own]
+        episodes[play.split][play.label] = [of_seed(each, run.seed, originals) for each in own]
         begun[play.split][play.label] = begun_episodes(trajectories)
-    groups = None
+    groups: dict[str, list[tuple[str, str]]] = {}
     if evaluate.by:
-        groups = TaskGroups(evaluate.by, inputs, "tasks", "evaluate")
-        groups.load()
-        groups.of = {f"{seed}/{originals.get(task, task)}": values for task, values in groups.of.items()}
+        found = TaskGroups(evaluate.by, inputs, "tasks", "evaluate")
+        found.load()
+        named = {f"{run.seed}/{originals.get(task, task)}": values for task, values in found.of.items()}
+        played = {each.task_id for labels in episodes.values() for own in labels.values() for each in own}
+        groups = {task: named[task] for task in sorted(played) if task in named}
     return Evaluation(
-        recipe=recipe,
+        recipe=run.name,
         name=step.name,
         models=[*evaluate.models],
         episodes=dict(episodes),
         begun=dict(begun),
+        by=evaluate.by,
         groups=groups,
     )
 
@@ -215,6 +234,6 @@ def measures(evaluation: Evaluation) -> JsonObject:
             unscored = evaluation.begun[split][label] - len(episodes)
             found: Measures = msgspec.structs.replace(measure(episodes), unscored=unscored)
             results[split][label] = msgspec.to_builtins(found)
-            if evaluation.groups is not None:
-                results[split][label][BY] = measures_of_groups(episodes, evaluation.groups)
+            if evaluation.by:
+                results[split][label][BY] = measures_of_groups(episodes, evaluation.by, evaluation.groups)
     return results

@@ -1,12 +1,15 @@
 """Measure that agents get better: run the recipes of ``configs/proof`` under several seeds, and pool what they measure.
 
     python benchmarks/proof.py [--seeds 0 1 2] [--only NAME …] [--development] [--preview N] [--data] [--out FOLDER]
+    python benchmarks/proof.py --pool FOLDER … [--development] [--preview N] [--out FOLDER]
 
 Each recipe compares a treatment with its control, and runs into ``FOLDER/seed-N/NAME``; most start from what ``skill``
 left there, and ``mixed`` from ``outside``. ``scale`` is run where ``--only`` names it. What is finished is not run
 again. ``FOLDER/proof.json`` and ``FOLDER/proof.md`` have every run that was tried. With ``--development`` the seeds are
 1000 and up: choices are made on these, and the table is marked as no evidence; then the others are run once.
 ``--preview`` runs everything in small.
+``FOLDER/episodes`` keeps what every episode of a finished run came to, so that runs of several machines can be pooled:
+``--pool`` runs nothing, and puts what such folders hold to what is in ``--out``.
 ``--data`` runs only what needs no model, into ``FOLDER-data``, with an expert that errs in the place of every model.
 """
 
@@ -14,13 +17,14 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gzip
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-from pooling import Run, effects, measures, pool
+from pooling import Kept, Run, effects, evaluations_of, measures, pool
 from proof_table import page
 from recipes import STAND_IN
 
@@ -43,6 +47,8 @@ LARGE = ("scale",)
 """Recipes that take hours without a GPU. They are run where they are named."""
 
 ATTEMPTS = "attempts.jsonl"
+EPISODES = "episodes"
+KEPT = ".json.gz"
 Program = Callable[[Sequence[str]], int]
 """Runs ``agentmill`` with these arguments, and returns its exit status."""
 
@@ -61,13 +67,17 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):
-    """Recipes by name, run under each of ``seeds`` into ``out``; ``preview`` and ``data`` as the options."""
+    """Recipes by name, run under each of ``seeds`` into ``out``; ``preview`` and ``data`` as the options.
+
+    ``pooled`` are folders with the episodes of other runs. Where there are any, nothing is run.
+    """
 
     files: dict[str, Path]
     seeds: list[int]
     out: Path
     preview: int | None = None
     data: bool = False
+    pooled: list[Path] = []
 
     @property
     def development(self) -> bool:
@@ -153,19 +163,57 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def runs(self) -> list[Run]:
-        """All runs of this kind, also those that were not asked for now."""
-        found = []
+        """All runs of this kind, also those that were not asked for now, and those of which files were kept."""
+        found: dict[tuple[int, str], Run] = {}
         for folder in self.out.glob("seed-*/*/"):
-            seed, small = folder.parent.name.removeprefix("seed-"), folder.name.endswith(SUFFIX)
-            if seed.isdecimal() and small == bool(self.preview) and (int(seed) >= DEVELOPMENT) == self.development:
-                name = folder.name.removesuffix(SUFFIX)
-                found.append(Run(int(seed), name, folder, finished=(folder / SUMMARY).exists()))
-        return sorted(found, key=lambda run: (run.seed, run.name))
+            self._add(found, folder.parent.name, folder.name, folder)
+        for place in (self.out / EPISODES, *self.pooled):
+            for file in sorted(place.glob(f"seed-*/*{KEPT}")):
+                self._add(found, file.parent.name, file.name.removesuffix(KEPT), file)
+        return sorted(found.values(), key=lambda run: (run.seed, run.name))
+
+    def _add(self, found: dict[tuple[int, str], Run], parent: str, name: str, path: Path) -> None:
+        """Take note of a run, or of a file of one of which no finished run is there."""
+        seed, small = parent.removeprefix("seed-"), name.endswith(SUFFIX)
+        if not seed.isdecimal() or small != bool(self.preview) or (int(seed) >= DEVELOPMENT) != self.development:
+            return
+        key = (int(seed), name.removesuffix(SUFFIX))
+        if path.is_dir():
+            found[key] = Run(*key, path, finished=(path / SUMMARY).exists())
+        elif key not in found or not found[key].finished:
+            found[key] = Run(*key, path, file=path)
+
+    def kept(self, run: Run) -> Kept:
+        """The episodes of a finished run: those of its tables are kept in a file, and read from it without them.
+
+        Raises ``UserError`` where neither is there.
+        """
+        if run.file is not None:
+            return msgspec.json.decode(gzip.decompress(run.file.read_bytes()), type=Kept)
+        file = self.out / EPISODES / f"seed-{run.seed}" / f"{run.folder.name}{KEPT}"
+        noted = [each.recipe for each in self.attempts() if (each.seed, each.name) == (run.seed, run.name)]
+        recipe = noted[-1] if noted else digest(self.recipe_text(run.name))
+        try:
+            found = Kept(seed=run.seed, name=run.name, recipe=recipe, evaluations=evaluations_of(run))
+        except UserError:
+            # A table that the run has read was moved away.
+            if not file.exists():
+                raise
+            return msgspec.json.decode(gzip.decompress(file.read_bytes()), type=Kept)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # Without the time, so that the same run gives the same file.
+        write_atomically(file, gzip.compress(msgspec.json.encode(found), mtime=0), file.parent)
+        return found
+
+    def recipe_text(self, name: str) -> str:
+        """The recipe of a run as it is now."""
+        return (RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
 
     def write(self) -> Path:
         """Pool all finished runs, and write the results as JSON and as a page; the path of the latter."""
-        runs, attempts = self.runs(), self.attempts()
-        evaluations = pool(run for run in runs if run.finished)
+        runs = self.runs()
+        kept = [self.kept(run) for run in runs if run.finished]
+        attempts, evaluations = self.attempts(), pool(kept)
         found = effects(evaluations)
         measured = {f"{each.recipe}/{each.name}": measures(each) for each in evaluations}
         results = {
@@ -176,9 +224,10 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
             "measures": measured,
         }
         text = msgspec.json.format(msgspec.json.encode(results), indent=2)
+        self.out.mkdir(parents=True, exist_ok=True)
         write_atomically(self.out / f"{self.title}.json", text + b"\n", self.out)
         written = self.out / f"{self.title}.md"
-        write_atomically(written, page(self.title, runs, attempts, found, measured).encode(), self.out)
+        write_atomically(written, page(self.title, runs, [*attempts, *kept], found, measured).encode(), self.out)
         return written
 
 
@@ -211,6 +260,7 @@ def study_of(arguments: Sequence[str] | None) -> Study:
     parser.add_argument("--development", action="store_true")
     parser.add_argument("--preview", type=int, metavar="N")
     parser.add_argument("--data", action="store_true")
+    parser.add_argument("--pool", nargs="+", type=Path, default=[], metavar="FOLDER")
     parser.add_argument("--out", type=Path, default=Path("runs/proof"))
     given = parser.parse_args(arguments)
     first = DEVELOPMENT if given.development else 0
@@ -220,11 +270,18 @@ def study_of(arguments: Sequence[str] | None) -> Study:
         parser.error(f"--seeds: expected {expected}, got {' '.join(map(str, seeds))}")
     if given.preview is not None and given.preview < 2:
         parser.error(f"--preview: expected 2 or more, got {given.preview}")
+    if given.pool and (given.only or given.data or given.seeds):
+        parser.error("--pool runs nothing, so it does not go with --seeds, --only and --data")
+    empty = [str(folder) for folder in given.pool if not any(folder.glob(f"seed-*/*{KEPT}"))]
+    if empty:
+        parser.error(
+            f"--pool: no seed-N/NAME{KEPT} in {', '.join(empty)}; expected a folder like runs/proof/{EPISODES}"
+        )
     out = given.out.with_name(f"{given.out.name}-data") if given.data else given.out
     named = given.only or [name for name in files if name not in LARGE]
     wanted = {*named, *(other for name in named for other in needs(files, name))}
     chosen = {name: file for name, file in files.items() if name in wanted}
-    return Study(files=chosen, seeds=seeds, out=out, preview=given.preview, data=given.data)
+    return Study(files=chosen, seeds=seeds, out=out, preview=given.preview, data=given.data, pooled=given.pool)
 
 
 def agentmill(arguments: Sequence[str]) -> int:
@@ -248,7 +305,7 @@ def run_seed(study: Study, seed: int, program: Program) -> bool:
 def main(arguments: Sequence[str] | None = None, program: Program = agentmill) -> int:
     """Run what the command line asks for; 1 where a run did not end."""
     study = study_of(arguments)
-    ended = [run_seed(study, seed, program) for seed in study.seeds]
+    ended = [run_seed(study, seed, program) for seed in study.seeds if not study.pooled]
     if not study.data:
         written = study.write()
         print(written.read_text(encoding="utf-8"))

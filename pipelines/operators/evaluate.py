@@ -294,7 +294,7 @@ def compare(
         }
         if groups is not None:
             for label, found in episodes.items():
-                results[split][label][BY] = measures_of_groups(found, groups)
+                results[split][label][BY] = measures_of_groups(found, groups.by, groups.of)
         reference, model = models[0], models[-1]
         difference = paired_difference(episodes[reference], episodes[model])
         if reference != model and difference is not None:
@@ -309,13 +309,18 @@ def begun_episodes(played: Table) -> int:
     return manifest.counts.read - manifest.reasons.get(NOT_SELECTED, 0)
 
 
-def measures_of_groups(episodes: Sequence[Episode], groups: TaskGroups) -> JsonObject:
-    """Field, then value, then the measures of the tasks that have it; one of several values counts for each."""
+def measures_of_groups(
+    episodes: Sequence[Episode], by: Sequence[str], groups: Mapping[str, Sequence[tuple[str, str]]]
+) -> JsonObject:
+    """Field, then value, then the measures of the tasks that have it; one of several values counts for each.
+
+    ``groups`` has (field, value) by task, of the fields in ``by``.
+    """
     grouped: dict[tuple[str, str], list[Episode]] = defaultdict(list)
     for episode in episodes:
-        for each in groups.of.get(episode.task_id, ()):
+        for each in groups.get(episode.task_id, ()):
             grouped[each].append(episode)
-    found: JsonObject = {field: {} for field in groups.by}
+    found: JsonObject = {field: {} for field in by}
     for field, value in sorted(grouped):
         found[field][value] = msgspec.to_builtins(measure(grouped[field, value]))
     return found

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import Plan, make_plan
 from agentmill.schemas.records.rows import SftRow
 from tests.builders import trajectory, verdict
+from tests.errors import user_error
 from tests.pages import ROOT
 from tests.pipelines.cli.tables import agentmill, write_environments
 
@@ -250,6 +252,38 @@ def test_what_is_finished_is_not_run_again_and_all_of_it_is_in_the_table(
     assert "No evidence" not in text
 
 
+def test_runs_of_two_machines_are_pooled_by_their_episodes(proof: Any, small: Path) -> None:
+    there, here, both = (small / name for name in ("there", "here", "both"))
+    for seeds, out in ((["0"], there), (["1"], here), (["0", "1"], both)):
+        assert proof.main(["--seeds", *seeds, "--out", str(out)], in_process) == 0
+    shutil.rmtree(there / "seed-0")
+    other = ["--pool", str(there / "episodes")]
+    assert proof.main([*other, "--out", str(here)], in_process) == 0
+    pooled, whole = (json.loads((out / "proof.json").read_text()) for out in (here, both))
+    assert [(run["seed"], run["name"]) for run in pooled["runs"]] == [
+        (seed, name) for seed in (0, 1) for name in ("skill", "wording")
+    ]
+    assert (pooled["effects"], pooled["measures"]) == (whole["effects"], whole["measures"])
+    for name in ("skill", "wording"):
+        file = f"episodes/seed-0/{name}.json.gz"
+        assert (there / file).read_bytes() == (both / file).read_bytes()
+    # Nothing is run, also where nothing is there.
+    assert proof.main([*other, "--out", str(small / "new")], in_process) == 0
+    assert sorted(each.name for each in (small / "new").iterdir()) == ["proof.json", "proof.md"]
+
+
+def test_a_run_whose_tables_were_moved_is_pooled_by_its_episodes(proof: Any, small: Path) -> None:
+    given = ["--seeds", "0", "--out", str(small)]
+    assert proof.main(given, in_process) == 0
+    before = json.loads((small / "proof.json").read_text())
+    (small / "seed-0/skill").rename(small / "moved")
+    assert proof.main(["--pool", str(small / "episodes"), "--out", str(small)], in_process) == 0
+    assert json.loads((small / "proof.json").read_text())["effects"] == before["effects"]
+    shutil.rmtree(small / "episodes")
+    with user_error("table-missing"):
+        proof.study_of(given).write()
+
+
 def test_development_says_that_it_is_no_evidence_and_a_run_that_failed_is_named(proof: Any, small: Path) -> None:
     given = ["--development", "--seeds", "1004", "--out", str(small)]
 
@@ -276,6 +310,8 @@ def test_development_says_that_it_is_no_evidence_and_a_run_that_failed_is_named(
         (["--development", "--seeds", "3"], "1000 or more"),
         (["--only", "skil"], "invalid choice"),
         (["--preview", "1"], "2 or more"),
+        (["--pool", "no/such"], "no seed-N/NAME.json.gz in no/such"),
+        (["--pool", "x", "--only", "skill"], "does not go with --seeds, --only"),
     ],
 )
 def test_mistakes_on_the_command_line_are_refused(
