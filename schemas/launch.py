@@ -5,7 +5,9 @@ Nothing here imports accelerate, so a mistake is found while a recipe is planned
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -28,6 +30,9 @@ FOLDER = Path("configs/accelerate")
 SUFFIXES = (".yaml", ".yml", ".json")
 DEFAULT = "ddp"
 """The configuration for several processes where none is named."""
+
+GPU_NAME = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
+"""What ``CUDA_VISIBLE_DEVICES`` calls a GPU: its number, or its id."""
 
 NO_CONTEXT_PARALLEL = (
     "context parallelism (cp_size above 1) works for supervised fine-tuning without packing, share_prefixes and"
@@ -342,7 +347,8 @@ def visible_gpus() -> list[str]:
     """The GPUs that a process started now could use, by the names that ``CUDA_VISIBLE_DEVICES`` takes."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
-        return [name for name in chosen.split(",") if name]
+        # CUDA ends at the first name that is none, such as -1, which hides all after it.
+        return list(itertools.takewhile(GPU_NAME.fullmatch, map(str.strip, chosen.split(","))))
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

@@ -21,7 +21,7 @@ class LoraConfig(Config):
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="Share of their inputs that is dropped while training."
     )
-    target_modules: list[str] | Literal["all-linear"] = Field(
+    target_modules: Annotated[list[str], Field(min_length=1)] | Literal["all-linear"] = Field(
         "all-linear", description="Names of the layers that get them; `all-linear` is every one but the output head."
     )
     dora: bool = Field(

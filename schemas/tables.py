@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -196,12 +197,18 @@ def _read(path: Path, record_type: type[Record], columns: Sequence[str] | None) 
     if unknown:
         raise ValueError(f"{record_type.__name__} has no columns {sorted(unknown)}")
     wanted = None if columns is None else [*columns, VERSION_COLUMN]
+    with parquet_errors(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        # The version first: the columns of a newer one may be anything.
+        check_schema(file.read([VERSION_COLUMN]), record_type)
+        check_schema(file.schema_arrow.empty_table(), record_type)
+        return file.read(wanted)
+
+
+@contextmanager
+def parquet_errors(path: Path) -> Iterator[None]:
+    """Raises ``UserError`` with the name of a shard that is not there, or cannot be read."""
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            # The version first: the columns of a newer one may be anything.
-            check_schema(file.read([VERSION_COLUMN]), record_type)
-            check_schema(file.schema_arrow.empty_table(), record_type)
-            table = file.read(wanted)
+        yield
     except FileNotFoundError:
         raise UserError(f"there is no file {path}", ErrorCode.NO_SUCH_FILE) from None
     except PermissionError as error:
@@ -210,7 +217,6 @@ def _read(path: Path, record_type: type[Record], columns: Sequence[str] | None) 
         raise UserError(f"{path}: {error}", error.code) from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(path, error) from error
-    return table
 
 
 def _present(path: Path, file: ShardFile) -> Path:

@@ -105,7 +105,7 @@ class TrainConfig(Config):
         0.05, description="Largest share of rows that may be dropped; with more the training does not start."
     )
     lora: LoraConfig | None = Field(None, description="Train low-rank matrices; `null`: all weights.")
-    seed: Annotated[int, Field(ge=0)] = Field(
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         0, description="Seed of the row order, dropout and new weights; in a recipe by default derived from its seed."
     )
     precision: Literal["auto", "bf16", "fp32"] = Field(
@@ -336,7 +336,9 @@ class DpoConfig(PreferenceConfig):
     loss_type: Annotated[list[PairLoss], Field(min_length=1)] = Field(
         ["sigmoid"], description="Losses that are added, in TRL's words; `sft` is the likelihood of the chosen side."
     )
-    loss_weights: list[float] | None = Field(None, description="The weight of each loss; `null`: all weigh 1.")
+    loss_weights: list[Annotated[float, Field(gt=0)]] | None = Field(
+        None, description="The weight of each loss; `null`: all weigh 1."
+    )
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = Field(
         0.0, description="Share of pairs taken to be in the wrong order (robust, exo_pair and aot losses)."
     )
@@ -367,6 +369,15 @@ class KtoConfig(PreferenceConfig):
     loss_type: Literal["kto", "apo_zero_unpaired"] = Field("kto", description="The loss, in TRL's words.")
     desirable_weight: Annotated[float, Field(gt=0)] = Field(1.0, description="Weight of the loss of good rows.")
     undesirable_weight: Annotated[float, Field(gt=0)] = Field(1.0, description="Weight of the loss of bad rows.")
+
+    @model_validator(mode="after")
+    def _limits_fit(self) -> Self:
+        if self.stop_when is not None and self.stop_when.kl is not None and self.loss_type != "kto":
+            raise ValueError(
+                f"stop_when.kl is estimated by the loss kto alone, and not by {self.loss_type}; limit chosen_change or"
+                " entropy"
+            )
+        return self
 
     @model_validator(mode="after")
     def _crosses_rows(self) -> Self:

@@ -15,7 +15,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from agentmill.schemas.config import override, read_yaml, validate
 from agentmill.schemas.errors import CODE_FILE, UserError, is_interrupt, printable
@@ -38,8 +38,18 @@ class TrainSettings(TrainConfig):
     )
     output: str = Field(description="Folder to write the tuned model to; it appears when training is complete.")
     recipe: str | None = Field(None, description="Name of the recipe this is a step of, for the model card.")
-    resume: bool = Field(True, description="Continue from the checkpoints of the same training; false: start over.")
+    resume: bool = Field(
+        True,
+        description="Continue from checkpoints of the same training; false: discard them.",
+    )
     log_steps: Positive = Field(1, description="Steps between the points of the recorded loss curve.")
+
+    @field_validator("output")
+    @classmethod
+    def _has_a_name(cls, output: str) -> str:
+        if not Path(output).expanduser().absolute().name:
+            raise ValueError(f"expected a folder that can be made, such as runs/tuned, got {output!r}")
+        return output
 
 
 class PreferenceSettings(TrainSettings):

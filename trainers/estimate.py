@@ -72,6 +72,8 @@ class BeforeFirstStep(TrainerCallback):
         self._trainer, self._parameters, self._folder, self._wanted = trainer, parameters, folder, wanted
         self._estimate: Estimate | None = None
         self._began, self._peak_bytes, self._exceeded = 0.0, 0, False
+        self.is_over = False
+        """Whether a step was made."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Called when the model is on its device, or sharded, and a checkpoint is loaded."""
@@ -99,6 +101,10 @@ class BeforeFirstStep(TrainerCallback):
                 f"step {state.global_step}: {held / GIB:.1f} GiB are held, more than estimated; freed memory is"
                 " returned to the system while this is so, which makes steps slower"
             )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Note that the first step was made."""
+        self.is_over = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Note the peak of the training itself: the model is loaded once more to be written."""

@@ -214,8 +214,8 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
         return torch.stack(losses) @ weights / len(weights)
 
     def measured(self, sums: dict[str, float]) -> dict[str, Any]:
-        """Also the mean estimate of the distance to the reference."""
-        return {**super().measured(sums), "kl": sums["kl"] / sums["batches"]}
+        """Also the mean estimate of the distance to the reference, ``None`` where the loss needs none."""
+        return {**super().measured(sums), "kl": sums["kl"] / sums["batches"] if self.calculate_KL else None}
 
     def _count(
         self, batch: dict[str, torch.Tensor], own: torch.Tensor, crossed: list[torch.Tensor], entropy: float

@@ -132,7 +132,7 @@ def launch_processes(settings: TrainSettings, trainer: str, argv: Sequence[str])
         return
     if settings.launch.config is not None:
         check_configuration(settings.launch.config, trainer, settings)
-    launch = planned_launch(settings.launch, gpus())
+    launch = planned_launch(settings.launch, gpus(ask=settings.launch.config is not None))
     if launch is not None:
         say(announcement(launch, settings.launch.processes == "auto"))
         run_accelerate(launch, trainer, argv)
@@ -144,12 +144,12 @@ def say_once(text: str) -> None:
     say(text)
 
 
-def gpus() -> int:
-    """The GPUs that the processes could use."""
+def gpus(ask: bool = False) -> int:
+    """The GPUs that the processes could use; ``ask`` PyTorch where it is other processes that train in any case."""
     found = len(visible_gpus())
-    if found > 1:
-        # A build of PyTorch for the CPU uses none, whatever the machine has. Asked only for several: with one GPU it
-        # is this process that trains, and CUDA must not start before it has chosen its GPU.
+    if found > 1 or (found and ask):
+        # A build of PyTorch for the CPU uses none, whatever the machine has. Else asked only for several: with one GPU
+        # it is this process that trains, and CUDA must not start before it has chosen its GPU.
         found = importlib.import_module("torch").cuda.device_count()
     return found
 

@@ -266,6 +266,12 @@ def reference_files(settings: PreferenceSettings, start: ModelFiles) -> ModelFil
     Raises ``UserError`` where it cannot score the tokens of that.
     """
     reference = settings.reference
+    if reference is None and settings.reference_base is not None:
+        raise UserError(
+            f"reference_base: {settings.reference_base} is given, and no `reference`, whose adapter it would be the"
+            " model of; leave it out, or name the reference",
+            ErrorCode.KEY_NOT_FOR_THIS,
+        )
     files = start if reference is None else model_files(reference, settings, settings.reference_base)
     # With another tokenizer the ids would mean other texts, and the log-probabilities could not be compared.
     if files.base != start.base and vocabulary(files.base) != vocabulary(start.base):

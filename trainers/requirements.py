@@ -22,6 +22,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
 from agentmill.schemas.launch import check_sharding
+from agentmill.schemas.models import read_json
 from agentmill.schemas.training import BITSANDBYTES_OPTIMIZERS, TrainConfig
 from agentmill.trainers.launch import sharing_of_model
 from agentmill.trainers.trl_config import check_trl_fields
@@ -91,8 +92,8 @@ def _for_gpus(settings: TrainConfig) -> Iterator[tuple[str, str]]:
 def check_whole_weights(base: Path, settings: TrainConfig) -> None:
     """Raises ``UserError`` for a model of quantized weights that a training would have to write as whole ones."""
     file = base / "config.json"
-    found = msgspec.json.decode(file.read_bytes()).get("quantization_config") if file.is_file() else None
-    if found and not (settings.lora and not settings.lora.merge):
+    found = read_json(file).get("quantization_config") if file.is_file() else None
+    if isinstance(found, dict) and found and not (settings.lora and not settings.lora.merge):
         raise UserError(
             f"the weights of {base} are quantized ({found.get('quant_method', 'method unknown')}), and no whole model"
             " can be made of them\nset lora.merge: false, which writes an adapter, or start from the model that was"

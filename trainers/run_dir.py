@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,7 +198,7 @@ class WorkFolder:
                 f"{self.output} exists and is no model of ours; choose another `output`", ErrorCode.OUTPUT_NOT_OURS
             )
         # What a finished model was computed in matters no more on a machine that computes otherwise.
-        found = msgspec.json.decode(record.read_bytes())["identity"]
+        found = identity_in(record, ("identity",), f"delete {self.output}, or choose another `output`")
         found.pop("precision", None)
         self._compare(found, self.output)
         if is_first_process():
@@ -210,7 +210,7 @@ class WorkFolder:
         identity = self.folder / IDENTITY
         # Without a complete checkpoint there is no progress to protect, and the folder is made anew.
         if identity.is_file() and self.latest_checkpoint():
-            self._compare(msgspec.json.decode(identity.read_bytes()), self.folder)
+            self._compare(identity_in(identity, (), f"delete {self.folder} to start over"), self.folder)
 
     def prepare(self, resume: bool) -> None:
         """Make the folder and clear what a killed training left incomplete; all of it if the training starts over."""
@@ -222,7 +222,10 @@ class WorkFolder:
             shutil.rmtree(folder, ignore_errors=True)
         for checkpoint in self.folder.glob("checkpoint-*"):
             # transformers would count an incomplete one among the two that it keeps.
-            if not (checkpoint / MARK).is_file():
+            mark = checkpoint / MARK
+            if not mark.is_file() or not is_whole(mark):
+                if mark.is_file():
+                    say(f"warning: {checkpoint} is damaged, and the training goes on from an earlier one, if any")
                 shutil.rmtree(checkpoint)
         write_atomically(self.folder / IDENTITY, msgspec.json.encode(self.identity), self.folder)
 
@@ -239,13 +242,14 @@ class WorkFolder:
 
     def latest_checkpoint(self) -> Path | None:
         """The last complete checkpoint."""
-        complete = [mark.parent for mark in self.folder.glob(f"checkpoint-*/{MARK}")]
+        complete = [mark.parent for mark in self.folder.glob(f"checkpoint-*/{MARK}") if is_whole(mark)]
         # By number: as text, checkpoint-9 would come after checkpoint-10.
         return max(complete, key=lambda checkpoint: int(checkpoint.name.rpartition("-")[2]), default=None)
 
     def mark_complete(self, step: int) -> None:
-        """Say that all files of the checkpoint of ``step`` are written."""
-        (self.folder / f"checkpoint-{step}" / MARK).touch()
+        """Say that all files of the checkpoint of ``step`` are written, and of how many bytes each is."""
+        checkpoint = self.folder / f"checkpoint-{step}"
+        write_atomically(checkpoint / MARK, msgspec.json.encode(file_sizes(checkpoint)), checkpoint)
 
     def publish(self) -> None:
         """Put the finished model folder in its place and remove the rest."""
@@ -278,6 +282,40 @@ class WorkFolder:
                 f"Choose another `output`, or delete {where} and run the same command.{as_before}",
                 ErrorCode.MADE_DIFFERENTLY,
             )
+
+
+def identity_in(file: Path, keys: Sequence[str], advice: str) -> JsonObject:
+    """The identity of a training, under ``keys`` of a JSON file. Raises ``UserError`` where it is not there."""
+    try:
+        found = msgspec.json.decode(file.read_bytes())
+        for key in keys:
+            found = found[key]
+        return msgspec.convert(found, JsonObject)
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(
+            f"{file} is damaged, or not written by a training of ours ({type(error).__name__}: {error})\n{advice}",
+            ErrorCode.DAMAGED_FILE,
+        ) from error
+
+
+def file_sizes(checkpoint: Path) -> dict[str, int]:
+    """The bytes of each file of a checkpoint by its path in it.
+
+    Without its mark, and without states of chance, which other processes may still be writing.
+    """
+    files = (path for path in sorted(checkpoint.rglob("*")) if path.is_file())
+    files = (path for path in files if path.name != MARK and not path.name.startswith("rng_state_"))
+    return {str(path.relative_to(checkpoint)): path.stat().st_size for path in files}
+
+
+def is_whole(mark: Path) -> bool:
+    """Whether the checkpoint of a mark has all files as they were written; an empty mark of before does not tell."""
+    try:
+        sizes = msgspec.json.decode(mark.read_bytes() or b"{}", type=dict[str, int])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    there = file_sizes(mark.parent)
+    return all(there.get(name) == size for name, size in sizes.items())
 
 
 @contextmanager

@@ -12,6 +12,8 @@ import msgspec
 import torch
 from transformers import TrainerCallback
 
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.monitoring import SampleConfig
 from agentmill.schemas.records.manifest import write_atomically
 from agentmill.trainers.command import say
@@ -78,8 +80,18 @@ class SampleGenerations(TrainerCallback):
             lines = self._path.read_bytes().splitlines(keepends=True)
             # The last line may be torn; its step is made again.
             whole = [line for line in lines if line.endswith(b"\n")]
-            kept = [line for line in whole if msgspec.json.decode(line, type=Sample).step <= state.global_step]
+            kept = [line for line in whole if self._step_of(line) <= state.global_step]
             write_atomically(self._path, b"".join(kept), self._path.parent)
+
+    def _step_of(self, line: bytes) -> int:
+        try:
+            return msgspec.json.decode(line, type=Sample).step
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"{self._path} has a line that is no sample of a training ({error})\n"
+                "move the file to another place, or choose another `output`",
+                ErrorCode.OUTPUT_NOT_OURS,
+            ) from error
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Continue the prompts. All processes do, since they may share the model."""

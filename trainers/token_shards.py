@@ -115,7 +115,7 @@ class TokenShards(Generic[E, C]):
             self._begin(rank)
             files = list(enumerate(self.table.shards()))
             # By their numbers: what is missing changes while other processes work.
-            own = [file for file in files[rank::processes] if not self._counts_file(file[0]).exists()]
+            own = [file for file in files[rank::processes] if not self._is_made(file[0])]
             self._make(own, max(1, len(os.sched_getaffinity(0)) // processes))
             # A process that fails ends the others, too: their launcher sees to it.
             while not all(self._counts_file(number).exists() for number, _ in files):
@@ -183,6 +183,18 @@ class TokenShards(Generic[E, C]):
             os.fsync(written.fileno())
         unfinished.replace(self._file(number))
         write_atomically(self._counts_file(number), msgspec.json.encode(counts), self.folder)
+
+    def _is_made(self, number: int) -> bool:
+        """Whether a file of rows was made, and can be read; one that is damaged is made anew."""
+        counts = self._counts_file(number)
+        try:
+            msgspec.json.decode(counts.read_bytes(), type=self.maker.counts)
+            _mapped(self._file(number))
+        except (OSError, ValueError, pa.ArrowException, msgspec.MsgspecError):
+            # Other processes wait until it is there.
+            counts.unlink(missing_ok=True)
+            return False
+        return True
 
     def _file(self, number: int) -> Path:
         return self.folder / f"{number:05}.arrow"

@@ -80,7 +80,9 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     setup.work.require_space(needed_bytes(settings, **parameters))
     for callback in [*guards, *sampling(settings, setup, rows)]:
         trainer.add_callback(callback)
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    # The optimizer and the batches are made only now; what fails after the first step is no matter of a field.
+    with trl_errors(settings.trl, lambda: not first_step.is_over):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     stopped = why_ended(trainer, guards, steps)
     trainer.save_model(str(setup.work.raw))
 

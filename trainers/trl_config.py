@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from enum import Enum
@@ -75,13 +75,16 @@ def _type_name(hint: object) -> str:
 
 
 @contextmanager
-def trl_errors(given: Mapping[str, JsonValue]) -> Iterator[None]:
-    """Raises ``UserError`` where TRL refuses the fields ``given``: alone, together, or with the other settings."""
+def trl_errors(given: Mapping[str, JsonValue], applies: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Raises ``UserError`` where TRL refuses the fields ``given``: alone, together, or with the other settings.
+
+    Other errors, those without fields of the user, and those of where this no longer ``applies``, pass.
+    """
     try:
         yield
     except (ValueError, TypeError, NotImplementedError, ImportError) as error:
         # Without fields of the user the mistake is ours, and the traceback is wanted.
-        if not given:
+        if not given or not applies():
             raise
         raise UserError(f"trl: {' '.join(str(error).split())[:300]}", ErrorCode.TRL_REFUSES) from error
 

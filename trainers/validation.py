@@ -15,7 +15,7 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.hub import is_address
 from agentmill.schemas.ids import digest, random_key
 from agentmill.schemas.monitoring import ValidationConfig
-from agentmill.schemas.tables import Table
+from agentmill.schemas.tables import Table, parquet_errors
 from agentmill.trainers.command import TrainSettings
 
 GROUPS = ("task_id", "trajectory_id", "chosen_id", "row_id")
@@ -138,7 +138,7 @@ def draw_groups(table: Table, share: float, seed: int) -> frozenset[str]:
 def groups_of(table: Table) -> Iterator[tuple[str, str | None, bool]]:
     """Of each row its group and its split, and whether the group is a task."""
     for path in table.shards():
-        with pq.ParquetFile(path) as file:
+        with parquet_errors(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
             # Of a few columns only: the messages of a large table do not fit in memory.
             names = [name for name in (*GROUPS, "split") if name in file.schema_arrow.names]
             for batch in file.iter_batches(columns=names):

@@ -243,5 +243,8 @@ def test_processes_are_divided_among_machines(tmp_path: Path) -> None:
 def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     assert visible_gpus() == ["2", "5"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert visible_gpus() == []
+    for hidden in ("", "-1", "-1,0", "no"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        assert visible_gpus() == []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0, GPU-8a6c-1f,-1,3")
+    assert visible_gpus() == ["0", "GPU-8a6c-1f"]

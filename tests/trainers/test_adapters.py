@@ -270,6 +270,8 @@ def test_the_model_of_an_adapter_can_be_named(
 
     table = write_table(tmp_path / "rows", pairs(), PreferenceRow)
     named = [f"rows={table}", f"model={model}", f"reference={moved}", f"reference_base={model}"]
+    assert dpo_main([*more[:2], f"output={tmp_path / 'dpo'}", *named[:2], named[3]]) == 2
+    assert shows(capsys.readouterr().err, "key-not-for-this", "reference_base", "leave it out")
     assert dpo_main([*more[:2], f"output={tmp_path / 'dpo'}", "max_steps=1", *named]) == 0
     assert record_of(tmp_path / "dpo")["identity"]["reference_revision"] == ModelFiles(model, moved).revision
 

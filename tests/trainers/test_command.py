@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentmill.trainers.command import use_one_gpu
+from agentmill.schemas.config import validate
+from agentmill.trainers.command import SftSettings, use_one_gpu
+from tests.errors import user_error
 
 
 @pytest.mark.parametrize(
@@ -22,3 +24,8 @@ def test_one_process_takes_one_gpu(given: dict[str, str], seen: str | None) -> N
     environment = dict(given)
     use_one_gpu(environment)
     assert environment.get("CUDA_VISIBLE_DEVICES") == seen
+
+
+def test_an_output_has_a_name() -> None:
+    with user_error("rule-broken", "output"):
+        validate(SftSettings, {"rows": "r", "model": "m", "output": "/"}, "test")

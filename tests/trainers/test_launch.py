@@ -163,6 +163,9 @@ def test_a_build_of_pytorch_without_gpus_starts_one_process(monkeypatch: pytest.
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert launching.gpus() == 0
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert (launching.gpus(), launching.gpus(ask=True)) == (1, 0)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert launching.gpus() == 2
 
@@ -173,7 +176,7 @@ def settings(**given: Any) -> SftSettings:
 
 def test_several_gpus_are_all_used_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    monkeypatch.setattr(launching, "gpus", lambda: 3)
+    monkeypatch.setattr(launching, "gpus", lambda **_: 3)
     monkeypatch.setattr(launching, "run_accelerate", lambda launch, trainer, argv: started.append(launch.processes))
     launch_processes(settings(), "sft", [])
     launch_processes(settings(launch={"processes": 1}), "sft", [])

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,17 @@ def test_limits_that_mean_nothing() -> None:
     with user_error("rule-broken", "measured by KTO alone"):
         validate(DpoConfig, {"stop_when": {"kl": 1.0}}, "test")
     assert validate(KtoConfig, {"stop_when": {"kl": 1.0}}, "test").stop_when is not None
+    with user_error("rule-broken", "stop_when.kl", "the loss kto alone"):
+        validate(KtoConfig, {"stop_when": {"kl": 1.0}, "loss_type": "apo_zero_unpaired"}, "test")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"seed": 2**32}, {"loss_weights": [0.0]}, {"loss_weights": [-1.0]}, {"lora": {"target_modules": []}}],
+)
+def test_settings_that_train_nothing_or_that_no_library_takes(given: dict[str, Any]) -> None:
+    with user_error("invalid-value", next(iter(given))):
+        validate(DpoConfig, given, "test")
 
 
 def test_points_of_a_validation_are_not_of_the_curve() -> None:

@@ -47,6 +47,40 @@ def test_an_incomplete_checkpoint_does_not_count_and_goes(work: WorkFolder) -> N
     assert work.latest_checkpoint() == work.folder / "checkpoint-10"
 
 
+@pytest.mark.parametrize("content", [None, b"", b"xx"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    work: WorkFolder, content: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    earlier, damaged = checkpoint(work, 4), checkpoint(work, 10)
+    (earlier / "rng_state_1.pth").write_bytes(b"later")  # another process may write it after the mark
+    if content is None:
+        (damaged / "weights").unlink()
+    else:
+        (damaged / "weights").write_bytes(content)
+    assert work.latest_checkpoint() == earlier
+    work.prepare(resume=True)
+    assert not damaged.exists()
+    assert f"{damaged} is damaged" in capsys.readouterr().err
+    # One of before sizes were kept.
+    (earlier / "weights").write_bytes(b"")
+    (earlier / "complete").write_bytes(b"")
+    assert work.latest_checkpoint() == earlier
+    (earlier / "complete").write_bytes(b"{")
+    assert work.latest_checkpoint() is None
+
+
+@pytest.mark.parametrize("content", ['{"tr', "[]", '{"a": 1}'])
+def test_a_damaged_identity_is_named(work: WorkFolder, content: str) -> None:
+    checkpoint(work, 4)
+    work.output.mkdir()
+    (work.output / "training.json").write_text(content)
+    with user_error("damaged-file", "training.json", str(work.output)):
+        work.finished()
+    (work.folder / "identity.json").write_text(content)
+    with user_error("made-differently" if content.endswith("1}") else "damaged-file", str(work.folder)):
+        work.check()
+
+
 def test_starting_over_forgets_the_checkpoints(work: WorkFolder) -> None:
     checkpoint(work, 4)
     work.prepare(resume=False)

@@ -94,6 +94,10 @@ def test_continuations_are_written_by_step_and_made_again_after_a_stop(
     assert [sample.step for sample in lines(path)] == [5, 5]
     sampling.on_train_begin(None, state(0), None)
     assert lines(path) == []
+    path.write_text("my notes\n")
+    with user_error("output-not-ours", str(path)):
+        sampling.on_train_begin(None, state(0), None)
+    assert path.read_text() == "my notes\n"
 
 
 def test_a_reward_model_says_nothing() -> None:

@@ -118,6 +118,23 @@ def test_a_killed_training_goes_on_with_the_files_that_are_whole(table: Table, t
     assert shards.open()["weight"][:] == [number / 4 for number in range(sum(SIZES))]
 
 
+@pytest.mark.parametrize("name", ["00001.arrow", "00001.json"])
+@pytest.mark.parametrize("content", [None, b"", 0.5])
+def test_a_damaged_file_is_made_anew(table: Table, tmp_path: Path, name: str, content: bytes | float | None) -> None:
+    shards_of(table, tmp_path).make()
+    file = tmp_path / "tokens" / name
+    whole = file.read_bytes()
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content if isinstance(content, bytes) else whole[: int(content * len(whole))])
+    again = shards_of(table, tmp_path)
+    assert [each.rows for each in again.make()] == list(SIZES)
+    assert made(again) == {"part-00000.parquet": 1, "part-00001.parquet": 2, "part-00002.parquet": 1}
+    assert file.read_bytes() == whole
+    assert again.open()["weight"][:] == [number / 4 for number in range(sum(SIZES))]
+
+
 def test_what_was_made_otherwise_is_removed(table: Table, tmp_path: Path) -> None:
     shards_of(table, tmp_path).make()
     other = shards_of(table, tmp_path, identity="two")

@@ -150,6 +150,10 @@ def test_a_field_that_is_decided_elsewhere_is_refused_with_what_to_set_instead(
 def test_what_trl_itself_refuses_is_a_mistake_of_the_user(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", str(config), "trl={lr_scheduler_kwargs: '{'}"]) == 2
     assert shows(capsys.readouterr().err, "trl-refuses", "trl:")
+    # Found where the optimizer, its schedule and the batches are made.
+    for field in ("adam_beta2: 2.0", "lr_scheduler_kwargs: {foo: 1}", "dataloader_persistent_workers: true"):
+        assert main(["--config", str(config), f"trl={{{field}}}"]) == 2
+        assert shows(capsys.readouterr().err, "trl-refuses", "trl:")
 
 
 def test_every_field_that_is_not_for_the_user_is_one_of_trl() -> None:

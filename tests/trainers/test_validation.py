@@ -97,6 +97,15 @@ def test_rows_of_one_task_cannot_be_divided(tmp_path: Path) -> None:
         draw_groups(table, 0.5, seed=0)
 
 
+def test_a_damaged_file_of_rows_is_named(tmp_path: Path) -> None:
+    table = Table.open(write_table(tmp_path / "rows", of_tasks(rows(6), 3)))
+    (shard,) = table.shards()
+    content = shard.read_bytes()
+    shard.write_bytes(content[:4] + bytes(len(content) - 200) + content[-196:])
+    with user_error("damaged-file", shard.name):
+        draw_groups(table, 0.5, seed=0)
+
+
 def test_a_split_of_the_table_is_taken_and_tasks_on_both_sides_are_counted(tmp_path: Path) -> None:
     records = [*of_tasks(rows(6), 3, "train"), *of_tasks(rows(4), 2, "validation")]
     table = Table.open(write_table(tmp_path / "rows", records))
