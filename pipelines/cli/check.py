@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from agentmill.pipelines.runs.check import CheckedTable, check_tables, tables_below
-from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
+from agentmill.pipelines.terminal.console import Row, answer, answers, example, log, say, table
 from agentmill.pipelines.terminal.progress import displayed
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
@@ -74,6 +74,8 @@ def show_tables(checked: list[CheckedTable]) -> None:
     for each in checked:
         for line in each.wrong:
             say(f"{each.path}: {line}")
+        if each.not_found:
+            log(f"{each.path} is in no run, and beside it are no inputs {', '.join(each.not_found)}: not compared")
 
 
 @check.command(epilog=example("agentmill check environments pddl"))

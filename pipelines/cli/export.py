@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -197,7 +198,8 @@ def show(exported: Export) -> None:
     say(f"{place}: read {counts.read}, used {counts.used}, dropped {counts.dropped}, written {counts.written}")
     trainer = RECORD_KINDS[exported.record].trainer if exported.record is not None else None
     if trainer is not None:
-        say(f"train on it with: agentmill train {trainer} --config configs/stages/train_{trainer}.yaml rows={place}")
+        words = ["agentmill", "train", trainer, "--config", f"configs/stages/train_{trainer}.yaml", f"rows={place}"]
+        say(f"train on it with: {shlex.join(words)}")
     for title, found in (("dropped, by reason", exported.reasons), ("no place in this format for", exported.losses)):
         if found:
             rows: list[Row] = [[name, n] for name, n in sorted(found.items())]

@@ -259,5 +259,5 @@ def show_where(finish: RunResult) -> None:
     else:
         say(f"{where}.")
         say(f"The run is not finished; the rest: {finish.rest}. What to try next:")
-    for command in next_commands(summary):
+    for command in next_commands(summary, again=not finish.left_out):
         say(f"  {command}")

@@ -100,15 +100,21 @@ def run_plan(
                 steps.run(step)
         if plan.left_out:
             # The recipe of the run stays if nothing was made: what was left out may have been made by that one.
-            return RunResult(steps.summary(), context.made, plan.left_out, rest_of(plan.run_dir, text))
+            return RunResult(steps.summary(), context.made, plan.left_out, rest_of(plan, text))
         save(recipe, text)
         # Last: a run with a summary counts as finished.
         save(plan.run_dir / SUMMARY, msgspec.json.format(msgspec.json.encode(steps.summary()), indent=2) + b"\n")
         return RunResult(steps.summary(), context.made)
 
 
-def rest_of(run_dir: Path, recipe: bytes) -> str | None:
-    """How the steps are made that a run of a part of ``recipe`` left out; ``None`` where all of the run was made."""
+def rest_of(plan: Plan, recipe: bytes) -> str | None:
+    """How the steps are made that ``plan`` leaves out of a ``recipe``; ``None`` where all of the run was made."""
+    run_dir = plan.run_dir
+    try:
+        make_plan(plan.recipe)
+    except UserError as error:
+        # Such as one in which an expert stands in for a model that is trained.
+        return f"a recipe that can be run whole ({str(error).splitlines()[0]})"
     # Where nothing was made, what lies there may be another recipe, and its summary.
     if (run_dir / RECIPE).read_bytes() != recipe:
         return "the same command without --only, --until and --skip"

@@ -5,6 +5,7 @@ It is put together from what the stages left on disk, so a second run that does 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -296,15 +297,16 @@ def interval(ends: tuple[float, float] | None, signed: bool = False) -> str:
     return f"[{low}, {high}]"
 
 
-def next_commands(summary: Summary) -> list[str]:
-    """Commands worth trying after this run, each of which works on what it made."""
-    commands = []
+def next_commands(summary: Summary, again: bool = True) -> list[str]:
+    """Commands worth trying after this run, each of which works on what it made; ``again``: one with another seed."""
+    commands: list[list[str]] = []
     for stage in reversed(summary.stages.values()):
         if stage.record == "Trajectory" and stage.written:
-            commands.append(f"agentmill inspect {stage.where}")
-            commands.append(f"agentmill export {stage.where} --to adp --out {summary.run_dir}/adp")
+            commands.append(["inspect", stage.where])
+            commands.append(["export", stage.where, "--to", "adp", "--out", f"{summary.run_dir}/adp"])
             break
     seed = summary.seed + 1
     other = f"{summary.run_dir.removesuffix(f'-seed{summary.seed}')}-seed{seed}"
-    commands.append(f"agentmill run {summary.run_dir}/recipe.yaml seed={seed} run_dir={other}")
-    return commands
+    if again:
+        commands.append(["run", f"{summary.run_dir}/recipe.yaml", f"seed={seed}", f"run_dir={other}"])
+    return [shlex.join(["agentmill", *words]) for words in commands]

@@ -19,13 +19,17 @@ from agentmill.schemas.tables import Counts, Table, entries
 
 
 class CheckedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table: its files and rows, dropped ones apart, and what is ``wrong`` with it, a line each."""
+    """A table: its files and rows, dropped ones apart, and what is ``wrong`` with it, a line each.
+
+    ``not_found`` are inputs of a table outside of a run, which may lie anywhere.
+    """
 
     path: str
     files: int
     rows: int
     dropped: int
     wrong: list[str]
+    not_found: list[str] = []
 
 
 def tables_below(path: Path) -> list[Path]:
@@ -71,10 +75,14 @@ def check_table(folder: Path, known: Mapping[str, Sequence[str]]) -> CheckedTabl
         except UserError as error:
             wrong.append(str(error).splitlines()[0])
     wrong += miscounts(manifest.counts, rows, dropped)
-    wrong += unknown_inputs(manifest.inputs, known)
+    changed, gone = unknown_inputs(manifest.inputs, known)
+    in_run = run_of(folder) is not None
+    wrong += [f"its input {key} is another one now" for key in changed]
+    wrong += [f"its input {key} is gone" for key in gone if in_run]
     wrong += foreign_files(folder, table)
     files = len(manifest.files) + len(manifest.dropped_files)
-    return CheckedTable(path=str(folder), files=files, rows=rows, dropped=dropped, wrong=wrong)
+    elsewhere = [] if in_run else gone
+    return CheckedTable(path=str(folder), files=files, rows=rows, dropped=dropped, wrong=wrong, not_found=elsewhere)
 
 
 def sum_rows(folder: Path, files: Sequence[ShardFile], wrong: list[str]) -> int:
@@ -107,13 +115,12 @@ def miscounts(counts: Counts, rows: int, dropped: int) -> Iterator[str]:
         yield f"dropped {counts.dropped} in the manifest, {dropped} rows in its files"
 
 
-def unknown_inputs(inputs: Mapping[str, str], known: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Inputs of a table that are gone, or are no longer what it was made from."""
-    for key, digest in inputs.items():
-        name = key.partition("/")[2]
-        if not any(digest in digests for digests in known.values()):
-            state = "is another one now" if name in known else "is gone"
-            yield f"its input {key} {state}"
+def unknown_inputs(inputs: Mapping[str, str], known: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
+    """Inputs of a table that are no longer what it was made from, and those that are not there."""
+    there = {digest for digests in known.values() for digest in digests}
+    lost = [key for key, digest in inputs.items() if digest not in there]
+    changed = [key for key in lost if key.partition("/")[2] in known]
+    return changed, [key for key in lost if key not in changed]
 
 
 def foreign_files(folder: Path, table: Table) -> Iterator[str]:

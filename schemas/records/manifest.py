@@ -176,9 +176,18 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"no space left on the device for {path}: free some and run the same command, it resumes",
                 ErrorCode.NO_SPACE,
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
+        # Not of a file that is read here: that one lies elsewhere.
+        beside = error.errno == errno.ENOENT and Path(error.filename or "").parent == path.parent
+        if beside or error.errno in (
+            errno.EACCES,
+            errno.EROFS,
+            errno.EPERM,
+            errno.ENOTDIR,
+            errno.EEXIST,
+            errno.ENAMETOOLONG,
+        ):
             raise UserError(
-                f"{path} cannot be written ({os.strerror(error.errno)}): choose another folder", ErrorCode.NOT_WRITABLE
+                f"{path} cannot be written ({error.strerror}): choose another folder", ErrorCode.NOT_WRITABLE
             ) from error
         raise
 

@@ -14,7 +14,7 @@ from agentmill.pipelines.report.page import resume
 from agentmill.pipelines.runs.run import read_run
 from agentmill.pipelines.runs.tables import check_finished
 from tests.errors import user_error
-from tests.pipelines.cli.tables import agentmill
+from tests.pipelines.cli.tables import CHECK, DEMONSTRATE, EXPORT, agentmill, write_environments, write_recipe
 
 SPECIFY = "name: {name}\nrun_dir: {run}\nsteps:\n  # what I tried first\n  - {{operator: spec_env, n: 2, as: {step}}}\n"
 
@@ -154,6 +154,30 @@ def test_a_damaged_recipe_of_a_run_is_no_obstacle(tmp_path: Path) -> None:
     (run / "recipe.yaml").write_text("name: x\ndata: 3\nsteps: [{operator: spec_env}]\n", encoding="utf-8")
     assert resume_command(run) == f"agentmill run {run}/recipe.yaml"
     assert agentmill("run", recipe) == 0
+
+
+def test_commands_for_a_folder_with_a_space_are_quoted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_environments(tmp_path)
+    folder = tmp_path / "my runs"
+    recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK, run_dir=str(folder))
+    assert agentmill("run", recipe, "--until", "demonstrations") == 0
+    printed = capsys.readouterr().out
+    assert f"the rest: agentmill run '{folder}/recipe.yaml'" in printed
+    assert "seed=1" not in printed
+    commands = [line.strip() for line in printed.splitlines() if line.startswith("  agentmill ")]
+    assert [shlex.split(each)[1] for each in commands] == ["inspect", "export"]
+    for command in commands:
+        assert agentmill(*shlex.split(command)[1:]) == 0
+
+
+def test_the_rest_of_a_run_with_a_stand_in_is_no_command_that_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_environments(tmp_path)
+    train = {"operator": "train_sft", "rows": "rows", "model": "planner"}
+    recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT, train)
+    assert agentmill("run", recipe, "--only", "data") == 0
+    assert "the rest: a recipe that can be run whole (train_sft (train_sft, steps.3)" in capsys.readouterr().out
 
 
 def test_the_rest_of_a_part_has_the_parameters_of_the_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

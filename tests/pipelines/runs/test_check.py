@@ -11,9 +11,11 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.cli.main import invoke
+from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.engine.provenance import Verified
 from agentmill.pipelines.runs.check import check_tables
 from agentmill.schemas.tables import Table
+from tests.builders import task
 from tests.errors import user_error
 from tests.pipelines.cli.tables import CHECK, DEMONSTRATE, EXPORT, agentmill, write_environments, write_recipe
 
@@ -85,6 +87,19 @@ def test_a_table_whose_inputs_vanished_or_changed_says_so(run: Path) -> None:
     shutil.copytree(run.parent / "tasks", run / "demonstrations")
     wrong = [line for each in check_tables(run) for line in each.wrong if "input" in line]
     assert wrong == ["its input of/demonstrations is another one now"]
+
+
+def test_the_inputs_of_a_table_outside_of_a_run_may_lie_anywhere(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "out/rows"
+    assert agentmill("export", run / "demonstrations", "--to", "sft", "--out", rows) == 0
+    capsys.readouterr()
+    assert invoke(["check", str(rows)]) == 0
+    assert "in no run, and beside it are no inputs from/demonstrations: not compared" in capsys.readouterr().err
+    seed_table(tmp_path / "out/demonstrations", [task()])
+    (checked,) = check_tables(rows)
+    assert checked.wrong == ["its input from/demonstrations is another one now"]
 
 
 def test_relative_data_are_found_from_any_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
