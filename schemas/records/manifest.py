@@ -165,6 +165,10 @@ def write_atomically(path: Path, data: bytes | memoryview, temporary_folder: Pat
         _sync_folder(path.parent)
 
 
+NO_PLACE = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
+"""Errors of writing in a place where nothing can be written, whatever is free on the device."""
+
+
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
     """Turn what a user can mend while ``path`` is written, such as a full device, into a ``UserError``."""
@@ -178,14 +182,7 @@ def disk_errors(path: Path) -> Iterator[None]:
             ) from error
         # Not of a file that is read here: that one lies elsewhere.
         beside = error.errno == errno.ENOENT and Path(error.filename or "").parent == path.parent
-        if beside or error.errno in (
-            errno.EACCES,
-            errno.EROFS,
-            errno.EPERM,
-            errno.ENOTDIR,
-            errno.EEXIST,
-            errno.ENAMETOOLONG,
-        ):
+        if beside or error.errno in NO_PLACE:
             raise UserError(
                 f"{path} cannot be written ({error.strerror}): choose another folder", ErrorCode.NOT_WRITABLE
             ) from error
