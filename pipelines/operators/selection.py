@@ -152,7 +152,9 @@ class FilterParameters(SelectionParameters):
     def _verdicts_where_asked(self) -> FilterParameters:
         if self.where in ("success", "failure"):
             if not self.verdicts:
-                raise ValueError(f"`where: {self.where}` needs `verdicts`")
+                raise ValueError(
+                    f"`where: {self.where}` needs `verdicts`, tables of them (of a command: --verdicts TABLE)"
+                )
             return self
         if "verdict" in self.model_fields_set:
             raise ValueError(f"`verdict: {self.verdict}` is asked by `where: success` or `failure` alone; leave it out")

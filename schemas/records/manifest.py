@@ -112,6 +112,13 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         text = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
+        documents = sorted(each.name for each in folder.glob("*.jsonl"))
+        if documents:
+            raise UserError(
+                f"{folder} is no table: it holds {', '.join(documents[:3])}; read that, or make a table of it with"
+                " agentmill normalize",
+                ErrorCode.TABLE_MISSING,
+            ) from None
         raise UserError(
             f"{folder} is no table: it has no {MANIFEST_NAME}; run again what writes it, it resumes",
             ErrorCode.TABLE_UNFINISHED,

@@ -226,6 +226,9 @@ def test_an_export_overwrites_nothing(runs: Path, tmp_path: Path, capsys: pytest
     (tmp_path / "adp").mkdir()
     assert agentmill("export", runs, "--to", "adp", "--out", tmp_path / "adp") == 2
     assert shows(capsys.readouterr().err, "output-exists", tmp_path / "adp")
+    assert agentmill("export", runs, "--to", "adp", "--out", tmp_path / "documents") == 0
+    assert agentmill("inspect", tmp_path / "documents") == 2
+    assert shows(capsys.readouterr().err, "table-missing", "it holds trajectories.jsonl", "agentmill normalize")
     (tmp_path / "file").touch()
     assert agentmill("export", runs, "--to", "adp", "--out", tmp_path / "file/adp") == 2
     assert shows(capsys.readouterr().err, "not-writable", "file/adp")
