@@ -17,7 +17,7 @@ from agentmill.schemas.lora import LoraConfig
 from agentmill.schemas.monitoring import DriftLimits, Logger, Positive, ValidationConfig
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.process import read_template
-from agentmill.schemas.trl_fields import NOT_SETTABLE, SET_BY
+from agentmill.schemas.trl_fields import NEEDED, NOT_SETTABLE, SET_BY
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -174,6 +174,16 @@ class TrainConfig(Config):
                 # The cause carries the code through pydantic.
                 mistake = UserError(name, ErrorCode.TRL_FIELD_TAKEN)
                 raise ValueError(f"{name!r} cannot be set in `trl`: {what}") from mistake
+        return self
+
+    @model_validator(mode="after")
+    def _trl_fields_have_an_effect(self) -> Self:
+        for name, needed in NEEDED.items():
+            if name in self.trl and not (getattr(self, needed, False) or self.trl.get(needed)):
+                raise ValueError(f"{name!r} in `trl` has no effect without {needed}; set that, or leave it out")
+        alpha = self.trl.get("neftune_noise_alpha")
+        if isinstance(alpha, int | float) and alpha < 0:
+            raise ValueError(f"'neftune_noise_alpha' in `trl`: expected 0 or more, got {alpha}")
         return self
 
     @property

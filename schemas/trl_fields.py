@@ -73,3 +73,10 @@ NOT_SETTABLE: Mapping[str, str] = {
     "dataloader_pin_memory": "it is on exactly where there is a GPU",
 }
 """Fields of TRL's configurations that would have no effect here or break what a training promises, and why."""
+
+NEEDED: Mapping[str, str] = {
+    "gradient_checkpointing_kwargs": "gradient_checkpointing",
+    "ref_model_mixup_alpha": "sync_ref_model",
+    "ref_model_sync_steps": "sync_ref_model",
+}
+"""Fields that have no effect without another one, or without a setting of that name."""

@@ -84,6 +84,8 @@ def _for_gpus(settings: TrainConfig) -> Iterator[tuple[str, str]]:
         yield f"attention: {settings.attention}", "take sdpa or eager"
     if settings.liger:
         yield "liger: true", "leave it out"
+    if settings.trl.get("activation_offloading"):
+        yield "trl: {activation_offloading: true}", "leave it out"
     if settings.optimizer.startswith("paged_"):
         # bitsandbytes would only warn, and not page.
         yield f"optimizer: {settings.optimizer}", f"take {settings.optimizer.removeprefix('paged_')}"

@@ -59,6 +59,7 @@ def test_a_missing_package_is_named_with_how_to_install_it(
         ({"attention": "flex_attention"}, ["flex_attention", "take sdpa"]),
         ({"liger": True}, ["liger"]),
         ({"optimizer": "paged_adamw_8bit"}, ["paged_adamw_8bit", "take adamw_8bit"]),
+        ({"trl": {"activation_offloading": True}}, ["activation_offloading", "leave it out"]),
     ],
 )
 def test_what_only_a_gpu_can_do_is_refused_without_one(given: dict[str, Any], named: list[str]) -> None:

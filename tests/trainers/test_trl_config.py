@@ -147,6 +147,24 @@ def test_a_field_that_is_decided_elsewhere_is_refused_with_what_to_set_instead(
         validate(SETTINGS[trainer], {**PLACES, "trl": {name: 1}}, "test")
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"trl": {"gradient_checkpointing_kwargs": {"use_reentrant": False}}}, "gradient_checkpointing"),
+        ({"trl": {"ref_model_sync_steps": 8, "sync_ref_model": False}}, "sync_ref_model"),
+        ({"trl": {"neftune_noise_alpha": -5.0}}, "0 or more"),
+    ],
+)
+def test_a_field_that_has_no_effect_or_breaks_the_training_is_refused(given: dict[str, Any], named: str) -> None:
+    with user_error("rule-broken", next(iter(given["trl"])), named):
+        validate(SETTINGS["dpo"], {**PLACES, **given}, "test")
+    with_it = {
+        "gradient_checkpointing": True,
+        "trl": {**given["trl"], "sync_ref_model": True, "neftune_noise_alpha": 5},
+    }
+    validate(SETTINGS["dpo"], {**PLACES, **with_it}, "test")
+
+
 def test_what_trl_itself_refuses_is_a_mistake_of_the_user(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", str(config), "trl={lr_scheduler_kwargs: '{'}"]) == 2
     assert shows(capsys.readouterr().err, "trl-refuses", "trl:")
