@@ -158,11 +158,8 @@ def test_a_field_that_is_decided_elsewhere_is_refused_with_what_to_set_instead(
 def test_a_field_that_has_no_effect_or_breaks_the_training_is_refused(given: dict[str, Any], named: str) -> None:
     with user_error("rule-broken", next(iter(given["trl"])), named):
         validate(SETTINGS["dpo"], {**PLACES, **given}, "test")
-    with_it = {
-        "gradient_checkpointing": True,
-        "trl": {**given["trl"], "sync_ref_model": True, "neftune_noise_alpha": 5},
-    }
-    validate(SETTINGS["dpo"], {**PLACES, **with_it}, "test")
+    trl = {**given["trl"], "sync_ref_model": True, "neftune_noise_alpha": 5}
+    validate(SETTINGS["dpo"], {**PLACES, "gradient_checkpointing": True, "save_steps": None, "trl": trl}, "test")
 
 
 def test_what_trl_itself_refuses_is_a_mistake_of_the_user(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
