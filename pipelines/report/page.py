@@ -53,6 +53,10 @@ def write_report(folder: Path, file: Path) -> Run:
         raise UserError(
             f"{file} cannot be written ({error.strerror}); give another file: --out FILE", ErrorCode.NOT_WRITABLE
         ) from error
+    except UserError as error:
+        if error.code is not ErrorCode.NOT_WRITABLE:
+            raise
+        raise UserError(f"{error}, or give another file: --out FILE", error.code) from error
     return run
 
 

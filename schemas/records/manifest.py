@@ -187,9 +187,7 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"no space left on the device for {path}: free some and run the same command, it resumes",
                 ErrorCode.NO_SPACE,
             ) from error
-        # Not of a file that is read here: that one lies elsewhere.
-        beside = error.errno == errno.ENOENT and Path(error.filename or "").parent == path.parent
-        if beside or error.errno in NO_PLACE:
+        if error.errno in NO_PLACE:
             raise UserError(
                 f"{path} cannot be written ({error.strerror}): choose another folder", ErrorCode.NOT_WRITABLE
             ) from error
