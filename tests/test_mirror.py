@@ -27,6 +27,7 @@ ELSEWHERE = {
         "../pipelines/operators/test_train.py": "training",
         "../trainers/test_validation.py": "monitoring",
         "../trainers/test_argument_loss.py": "templates/argument_values",
+        "../trainers/test_trl_config.py": "trl_fields",
         "../trainers/test_chat_template.py": "templates/renderer templates/shielding",
     },
     "synthesis/environments": {
