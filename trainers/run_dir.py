@@ -214,6 +214,9 @@ class WorkFolder:
 
     def prepare(self, resume: bool) -> None:
         """Make the folder and clear what a killed training left incomplete; all of it if the training starts over."""
+        if resume:
+            for damaged in sorted(mark.parent for mark in self._marks() if not is_whole(mark)):
+                say(f"warning: {damaged} is damaged; the training goes on from an earlier checkpoint, or starts over")
         if not (resume and self.latest_checkpoint()):
             remove(self.folder, "unfinished training", is_training)
             remove(self.events, "loss curve", lambda names: all(".tfevents." in name for name in names))
@@ -222,10 +225,7 @@ class WorkFolder:
             shutil.rmtree(folder, ignore_errors=True)
         for checkpoint in self.folder.glob("checkpoint-*"):
             # transformers would count an incomplete one among the two that it keeps.
-            mark = checkpoint / MARK
-            if not mark.is_file() or not is_whole(mark):
-                if mark.is_file():
-                    say(f"warning: {checkpoint} is damaged, and the training goes on from an earlier one, if any")
+            if not (checkpoint / MARK).is_file() or not is_whole(checkpoint / MARK):
                 shutil.rmtree(checkpoint)
         write_atomically(self.folder / IDENTITY, msgspec.json.encode(self.identity), self.folder)
 
@@ -242,9 +242,12 @@ class WorkFolder:
 
     def latest_checkpoint(self) -> Path | None:
         """The last complete checkpoint."""
-        complete = [mark.parent for mark in self.folder.glob(f"checkpoint-*/{MARK}") if is_whole(mark)]
+        complete = [mark.parent for mark in self._marks() if is_whole(mark)]
         # By number: as text, checkpoint-9 would come after checkpoint-10.
         return max(complete, key=lambda checkpoint: int(checkpoint.name.rpartition("-")[2]), default=None)
+
+    def _marks(self) -> Iterator[Path]:
+        return self.folder.glob(f"checkpoint-*/{MARK}")
 
     def mark_complete(self, step: int) -> None:
         """Say that all files of the checkpoint of ``step`` are written, and of how many bytes each is."""

@@ -67,6 +67,10 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     assert work.latest_checkpoint() == earlier
     (earlier / "complete").write_bytes(b"{")
     assert work.latest_checkpoint() is None
+    # Also the only one does not go without a word.
+    work.prepare(resume=True)
+    assert f"{earlier} is damaged" in capsys.readouterr().err
+    assert not earlier.exists()
 
 
 @pytest.mark.parametrize("content", ['{"tr', "[]", '{"a": 1}'])
