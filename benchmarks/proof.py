@@ -182,6 +182,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
             found[key] = Run(*key, path, finished=(path / SUMMARY).exists())
         elif key not in found or not found[key].finished:
             found[key] = Run(*key, path, file=path)
+        elif path.parents[1] in self.pooled:
+            print(f"{key[1]}, seed {key[0]}: {path} is left out, for {found[key].folder} is there", file=sys.stderr)
 
     def kept(self, run: Run) -> Kept:
         """The episodes of a finished run: those of its tables are kept in a file, and read from it without them.
@@ -189,17 +191,18 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         Raises ``UserError`` where neither is there.
         """
         if run.file is not None:
-            return msgspec.json.decode(gzip.decompress(run.file.read_bytes()), type=Kept)
+            return read_kept(run.file)
         file = self.out / EPISODES / f"seed-{run.seed}" / f"{run.folder.name}{KEPT}"
         noted = [each.recipe for each in self.attempts() if (each.seed, each.name) == (run.seed, run.name)]
         recipe = noted[-1] if noted else digest(self.recipe_text(run.name))
         try:
             found = Kept(seed=run.seed, name=run.name, recipe=recipe, evaluations=evaluations_of(run))
-        except UserError:
+        except UserError as error:
             # A table that the run has read was moved away.
             if not file.exists():
                 raise
-            return msgspec.json.decode(gzip.decompress(file.read_bytes()), type=Kept)
+            print(f"{run.name}, seed {run.seed}: pooled by {file}: {error}", file=sys.stderr, flush=True)
+            return read_kept(file)
         file.parent.mkdir(parents=True, exist_ok=True)
         # Without the time, so that the same run gives the same file.
         write_atomically(file, gzip.compress(msgspec.json.encode(found), mtime=0), file.parent)
@@ -229,6 +232,11 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         written = self.out / f"{self.title}.md"
         write_atomically(written, page(self.title, runs, [*attempts, *kept], found, measured).encode(), self.out)
         return written
+
+
+def read_kept(file: Path) -> Kept:
+    """What was kept of a run."""
+    return msgspec.json.decode(gzip.decompress(file.read_bytes()), type=Kept)
 
 
 @functools.cache

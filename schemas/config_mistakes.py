@@ -1,4 +1,4 @@
-"""What to say of a configuration that breaks the rules of its model: one line for the first mistake of pydantic's."""
+"""The message for a configuration that breaks the rules of its model: one line, for the first mistake of pydantic's."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def _mistake(mistake: ErrorDetails, config_type: type[BaseModel], missing: Seque
         key = str(location[-1])
         known = _keys(config_type, location[:-1])
         where = f" in {'.'.join(map(str, location[:-1]))}" if location[:-1] else ""
-        # Where one key alone is missing, the unknown one is likely to stand for it, however it is spelled.
+        # Where one key alone is missing, it is likely to be what the unknown one means, however it is spelled.
         instead = f" Did you mean {missing[0]!r}, which is missing?" if len(missing) == 1 else ""
         return f"unknown key {key!r}{where}; known: {', '.join(known)}.{near_match(key, known) or instead}"
     if mistake["type"] == "missing":
         where = f" in {'.'.join(map(str, location[:-1]))}" if location[:-1] else ""
         return f"the key {str(location[-1])!r}{where} is missing"
     if mistake["type"] in ("value_error", "assertion_error"):
-        # pydantic puts "Value error, " before what a validator says.
+        # pydantic puts "Value error, " before the message of a validator.
         return f"{path}: {mistake['msg'].partition(', ')[2]}"
     choices = str(mistake.get("ctx", {}).get("expected", "")) if mistake["type"] == "literal_error" else ""
     expected = choices or mistake["msg"].removeprefix("Input should be ").partition(", ")[0]

@@ -75,7 +75,7 @@ def show_tables(checked: list[CheckedTable]) -> None:
         for line in each.wrong:
             say(f"{each.path}: {line}")
         if each.not_found:
-            log(f"{each.path} is in no run, and beside it are no inputs {', '.join(each.not_found)}: not compared")
+            log(f"{each.path} is in no run, and its folder has no inputs {', '.join(each.not_found)}: not compared")
 
 
 @check.command(epilog=example("agentmill check environments pddl"))

@@ -33,7 +33,7 @@ def check_run_dir(plan: Plan, replace: bool = False) -> None:
         names = " and ".join(each.name for each in own)
         raise UserError(
             f"run_dir {run_dir} has a {names} that no run has written, and a run would write over it\n"
-            f"move it to another folder, or give another run_dir=…",
+            "move it to another folder, or give another run_dir=…",
             ErrorCode.OUTPUT_NOT_OURS,
         )
     other = None if replace else other_recipe(plan)
@@ -100,7 +100,7 @@ def is_moved(run: Path) -> bool:
 
 
 def check_not_moved(recipe: Path, overrides: Sequence[str]) -> None:
-    """Raises ``UserError`` for the recipe of a run that was moved or copied, unless it is told where to run."""
+    """Raises ``UserError`` for the recipe of a run that was moved or copied, unless ``run_dir`` is given."""
     run = recipe.parent
     is_given = any(each.startswith("run_dir=") for each in overrides)
     if is_given or recipe.name != RECIPE or not (run / LOCK).exists() or not is_moved(run):

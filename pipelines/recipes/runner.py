@@ -68,16 +68,7 @@ def run_plan(
     Raises ``UserError`` and the errors of stages, servers and trainings. Whatever ends it, servers are stopped, what
     is finished stays, and the same call goes on from there.
     """
-    check_run_dir(plan, replace)
-    before = steps_before(plan.run_dir) if replace else None
-    check_run(plan, before)
-    # After the cheap checks, since a model may be many gigabytes; before the first step, which may be hours from the
-    # first that needs it.
-    downloads, fetched = uncached(plan), with_hub_models(plan, log_line)
-    if downloads or fetched is not plan:
-        # What is in the folders of the models can be looked at now.
-        plan = fetched
-        check_run(plan, before)
+    plan = checked(plan, replace)
     with locked(plan.run_dir):
         reap_strays(plan.run_dir)
         recipe, text = plan.run_dir / RECIPE, dump_yaml(resolved(plan.recipe)).encode()
@@ -107,13 +98,27 @@ def run_plan(
         return RunResult(steps.summary(), context.made)
 
 
+def checked(plan: Plan, replace: bool) -> Plan:
+    """``plan`` with the models that it needs from the Hub, once all can be run. Raises ``UserError``."""
+    check_run_dir(plan, replace)
+    before = steps_before(plan.run_dir) if replace else None
+    check_run(plan, before)
+    # After the cheap checks, since a model may be many gigabytes; before the first step, which may be hours from the
+    # first that needs it.
+    downloads, fetched = uncached(plan), with_hub_models(plan, log_line)
+    if downloads or fetched is not plan:
+        # What is in the folders of the models can be looked at now.
+        check_run(fetched, before)
+    return fetched
+
+
 def rest_of(plan: Plan, recipe: bytes) -> str | None:
     """How the steps are made that ``plan`` leaves out of a ``recipe``; ``None`` where all of the run was made."""
     run_dir = plan.run_dir
     try:
         make_plan(plan.recipe)
     except UserError as error:
-        # Such as one in which an expert stands in for a model that is trained.
+        # Such as one with an expert in the place of a model that is trained.
         return f"a recipe that can be run whole ({str(error).splitlines()[0]})"
     # Where nothing was made, what lies there may be another recipe, and its summary.
     if (run_dir / RECIPE).read_bytes() != recipe:

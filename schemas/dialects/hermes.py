@@ -40,7 +40,7 @@ def _blocks(text: str) -> Iterator[Block]:
     for opening in _OPENING.finditer(text):
         if opening.start() < done:
             continue
-        # To be told that this is no JSON takes as long as all of the text before it is, so it is not asked in vain.
+        # The error for what is no JSON counts the lines of all text before, so it is not provoked in vain.
         if opening.end() > last:
             return
         try:

@@ -272,13 +272,18 @@ def test_runs_of_two_machines_are_pooled_by_their_episodes(proof: Any, small: Pa
     assert sorted(each.name for each in (small / "new").iterdir()) == ["proof.json", "proof.md"]
 
 
-def test_a_run_whose_tables_were_moved_is_pooled_by_its_episodes(proof: Any, small: Path) -> None:
+def test_a_run_whose_tables_were_moved_is_pooled_by_its_episodes(
+    proof: Any, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = ["--seeds", "0", "--out", str(small)]
     assert proof.main(given, in_process) == 0
     before = json.loads((small / "proof.json").read_text())
     (small / "seed-0/skill").rename(small / "moved")
     assert proof.main(["--pool", str(small / "episodes"), "--out", str(small)], in_process) == 0
     assert json.loads((small / "proof.json").read_text())["effects"] == before["effects"]
+    errors = capsys.readouterr().err
+    assert "wording, seed 0: pooled by" in errors
+    assert "wording.json.gz is left out" in errors
     shutil.rmtree(small / "episodes")
     with user_error("table-missing"):
         proof.study_of(given).write()

@@ -96,7 +96,7 @@ def test_the_inputs_of_a_table_outside_of_a_run_may_lie_anywhere(
     assert agentmill("export", run / "demonstrations", "--to", "sft", "--out", rows) == 0
     capsys.readouterr()
     assert invoke(["check", str(rows)]) == 0
-    assert "in no run, and beside it are no inputs from/demonstrations: not compared" in capsys.readouterr().err
+    assert "in no run, and its folder has no inputs from/demonstrations: not compared" in capsys.readouterr().err
     seed_table(tmp_path / "out/demonstrations", [task()])
     (checked,) = check_tables(rows)
     assert checked.wrong == ["its input from/demonstrations is another one now"]
