@@ -149,6 +149,7 @@ class ErrorCode(StrEnum):
     )
     LORA_DIFFERS = "lora-differs", "A training is to go on from an adapter with other matrices than it has."
     BASE_MODEL_DIFFERS = "base-model-differs", "An adapter was trained on another model, or on another revision of it."
+    TEMPLATE_INVALID = "template-invalid", "A chat template is empty, or Jinja cannot read it."
     TEMPLATE_TOO_COSTLY = "template-too-costly", "A chat template takes too much time or memory, or ends its process."
     TEMPLATES_DIFFER = "templates-differ", "An adapter would be trained and served with different chat templates."
     NO_TRAINING_TEMPLATE = "no-training-template", "There is no training version of a model's chat template."

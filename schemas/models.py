@@ -78,6 +78,20 @@ def is_adapter(folder: Path) -> bool:
     return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
+def check_adapter_files(folder: Path, name: str | Path) -> None:
+    """Raises ``UserError`` where ``folder``, that of the adapter ``name``, lacks its configuration or its weights."""
+    if not (folder / ADAPTER_CONFIG).is_file():
+        raise UserError(
+            f"the adapter {name} holds no {ADAPTER_CONFIG}; expected the folder of a LoRA adapter, as PEFT writes it",
+            ErrorCode.NOT_AN_ADAPTER,
+        )
+    if not weight_files(folder):
+        raise UserError(
+            f"the adapter {name} holds no weights; expected adapter_model.safetensors in it: copy the folder again",
+            ErrorCode.MODEL_INCOMPLETE,
+        )
+
+
 def adapter_base(folder: Path) -> str | None:
     """What the files in ``folder``, ours or those of PEFT, call the model that the adapter belongs to.
 

@@ -22,6 +22,7 @@ from agentmill.schemas.models import (
     ADAPTER_CONFIG,
     TRAINING_RECORD,
     adapter_base,
+    check_adapter_files,
     is_adapter,
     model_revision,
     read_json,
@@ -98,11 +99,8 @@ def adapter_folder(model: str) -> Path | None:
 
 
 def adapter_task(adapter: Path) -> Task:
-    """What the adapter's model is for. Raises ``UserError`` if there is no adapter."""
-    if not (adapter / ADAPTER_CONFIG).is_file():
-        raise UserError(
-            f"{adapter} holds no {ADAPTER_CONFIG}; expected the folder of a LoRA adapter", ErrorCode.NOT_AN_ADAPTER
-        )
+    """What the adapter's model is for. Raises ``UserError`` if there is no adapter, or one without weights."""
+    check_adapter_files(adapter, adapter)
     # Adapters of others need not say it.
     return "SEQ_CLS" if read_json(adapter / ADAPTER_CONFIG).get("task_type") == "SEQ_CLS" else "CAUSAL_LM"
 

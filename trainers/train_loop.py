@@ -5,11 +5,15 @@ from __future__ import annotations
 import platform
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.utils import logging
 
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import adapter_base
 from agentmill.trainers.adapters import (
     load_merged,
@@ -56,6 +60,7 @@ def train_model(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRow
 def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, method: Method) -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    check_weights(rows)
     precision = precision_of(settings)
     check_environment(precision, method.trainer.divides_sequences and not settings.needs_whole_sequences)
     with trl_errors(settings.trl):
@@ -93,6 +98,22 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
         publish(settings, setup, rows, method, trainer, facts)
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
+
+
+def check_weights(rows: TrainingRows) -> None:
+    """Raises ``UserError`` where every row, or all that carries loss in them, has the weight 0."""
+    table = rows.examples.data.table
+    # Of fine-tuning the weights are those of tokens.
+    column = table.column("weights" if "weights" in table.column_names else "weight")
+    for chunk in column.chunks:
+        values = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
+        # The first is mostly enough, and all would be read for each start.
+        if pc.any(pc.not_equal(values, 0)).as_py():
+            return
+    raise UserError(
+        f"all {table.num_rows:,} rows have the weight 0, so nothing would be learnt; make rows with other weights",
+        ErrorCode.ROWS_ALL_ALIKE,
+    )
 
 
 def publish(

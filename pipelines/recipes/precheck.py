@@ -38,6 +38,7 @@ from agentmill.schemas.models import (
     TOKENIZER_FILE,
     cache_folder,
     chat_template,
+    check_adapter_files,
     model_revision,
     read_json,
 )
@@ -283,15 +284,11 @@ def check_tokenizer(field: str, folder: str) -> None:
 
 
 def check_adapter(folder: str, base: str | None = None) -> None:
-    """Raises ``UserError`` for a folder that is no adapter, or one of another model than ``base``, if that is given.
+    """Raises ``UserError`` for a folder that is no whole adapter, or one of another model than ``base``, where given.
 
     Of a ``base`` that is not there another check speaks.
     """
-    if not (model_path(folder) / ADAPTER_CONFIG).is_file():
-        raise UserError(
-            f"the adapter {folder} holds no adapter_config.json; expected a PEFT adapter folder",
-            ErrorCode.NOT_AN_ADAPTER,
-        )
+    check_adapter_files(model_path(folder), folder)
     if base is None:
         return
     model = cache_folder() / base.removeprefix(BUNDLED) if base.startswith(BUNDLED) else model_path(base)

@@ -23,7 +23,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import install_command
 from agentmill.schemas.launch import visible_gpus
-from agentmill.schemas.models import context_length, is_reward_model
+from agentmill.schemas.models import ADAPTER_CONFIG, check_adapter_files, context_length, is_reward_model
 
 LONGEST_CONTEXT = 4096
 FEW_CORES = 2
@@ -122,12 +122,8 @@ def _lora_rank(folder: Path) -> int:
 
     Raises ``UserError`` for a damaged adapter, or one of a kind that vLLM does not serve.
     """
-    config = folder / "adapter_config.json"
-    if not config.is_file():
-        raise UserError(
-            f"the adapter {folder} holds no adapter_config.json; expected a PEFT adapter folder.",
-            ErrorCode.NOT_AN_ADAPTER,
-        )
+    check_adapter_files(folder, folder)
+    config = folder / ADAPTER_CONFIG
     try:
         known = json.loads(config.read_text(encoding="utf-8"))
         rank = int(known["r"])

@@ -26,6 +26,8 @@ TIMEOUT_S = 20.0
 MEMORY_BYTES = 2**30
 MOST_CHARACTERS = 2**26
 """Of a rendered conversation."""
+SYNTAX = ("TemplateSyntaxError", "TemplateAssertionError")
+"""What Jinja raises for a template that it cannot read, whatever the conversation."""
 SOURCE_BYTES = 2**20
 """Of a template. Those of published models take up to 20 KB."""
 
@@ -44,7 +46,7 @@ class TemplateProcess:
         """The text of a template with ``names``.
 
         Raises ``TemplateError`` (or ``TypeError``, where the template did) for a conversation that the template cannot
-        show, and ``UserError`` for a template that takes too much: it is not to be used at all.
+        show, and ``UserError`` for a template that takes too much, or is none: it is not to be used at all.
         """
         check_size(source)
         request = json.dumps({"source": source, "names": names, "most": MOST_CHARACTERS}).encode()
@@ -62,6 +64,12 @@ class TemplateProcess:
                 else f"makes a text of more than {MOST_CHARACTERS:,} characters"
             )
         message = " ".join(answer["message"].split())[:200]
+        if answer["kind"] in SYNTAX:
+            raise UserError(
+                f"the chat template is no Jinja template: {message}\nmend it, or give another one as `chat_template`,"
+                " a file",
+                ErrorCode.TEMPLATE_INVALID,
+            )
         if answer["kind"] == "TypeError":
             raise TypeError(message)
         raise TemplateError(f"the chat template fails on the conversation: {answer['kind']}: {message}")
@@ -124,7 +132,7 @@ def check_size(source: str) -> None:
 
 
 def read_template(file: Path) -> str:
-    """The template in a file. Raises ``UserError`` for one that is too large to be read, or no text."""
+    """The template in a file. Raises ``UserError`` for one that is too large to be read, no text, or empty."""
     with file.open("rb") as opened:
         data = opened.read(SOURCE_BYTES + 1)
     if len(data) > SOURCE_BYTES:
@@ -134,11 +142,17 @@ def read_template(file: Path) -> str:
             ErrorCode.FILE_TOO_LARGE,
         )
     try:
-        return data.decode()
+        text = data.decode()
     except UnicodeDecodeError as error:
         raise UserError(
             f"the chat template {file} is no UTF-8 text: {error}\ngive another file", ErrorCode.NOT_UTF8
         ) from None
+    if not text.strip():
+        raise UserError(
+            f"the chat template {file} is empty; expected a Jinja template\ngive another file",
+            ErrorCode.TEMPLATE_INVALID,
+        )
+    return text
 
 
 def _refused(what: str) -> UserError:

@@ -223,6 +223,8 @@ def test_mistakes(adapter: Path, config: Path, model: Path, tmp_path: Path, caps
     some = {name: each for name, each in weights(adapter).items() if "q_proj" in name}
     save_file(some, lost / "adapter_model.safetensors")
     assert shows(refused(lost), "model-incomplete", f"the adapter {lost} lacks 4 of the tensors", "v_proj")
+    (lost / "adapter_model.safetensors").unlink()
+    assert shows(refused(lost), "model-incomplete", f"the adapter {lost} holds no weights")
 
 
 def test_an_adapter_in_part_and_one_of_another_model_are_not_loaded(adapter: Path, model: Path, tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from agentmill.schemas.config import dump_yaml, read_yaml
+from agentmill.schemas.records.rows import PreferenceRow
 from agentmill.schemas.records.task import Task
+from agentmill.trainers.dpo import main as dpo_main
 from agentmill.trainers.sft import main
 from tests.builders import task
-from tests.trainers.tables import assistant, row, turns, user, write_table
+from tests.trainers.tables import assistant, pair, row, turns, user, write_table
 
 
 def refused(capsys: pytest.CaptureFixture[str], config: Path, *overrides: str) -> str:
@@ -49,6 +52,31 @@ def test_rows_that_cannot_be_trained_on(config: Path, tmp_path: Path, capsys: py
     assert "none of the 1 rows of" in said
     assert "(1 no_loss)" in said
     assert "(14 too_long): 58.3%, more than max_dropped=5.0%" in refused(capsys, config, "max_length=16")
+
+
+def test_rows_that_teach_nothing(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    none = [row([user("Go."), assistant("fly", weight=0)], f"r{place}") for place in range(8)]
+    table = write_table(tmp_path / "none", none)
+    assert main(["--config", str(config), f"rows={table}"]) == 2
+    assert "all 8 rows have the weight 0" in capsys.readouterr().err
+    one = write_table(tmp_path / "one", [*none, row([user("Go."), assistant("fly")], "r8")])
+    assert main(["--config", str(config), f"rows={one}", "max_steps=1", f"output={tmp_path / 'tuned'}"]) == 0
+
+    pairs = write_table(tmp_path / "pairs", [pair(f"p{place}", weight=0) for place in range(8)], PreferenceRow)
+    settings = read_yaml(config)
+    other = tmp_path / "dpo.yaml"
+    kept = {key: settings[key] for key in ("model", "max_steps", "batch_size")}
+    other.write_text(dump_yaml({**kept, "rows": str(pairs), "output": str(tmp_path / "preferring")}))
+    assert dpo_main(["--config", str(other)]) == 2
+    assert "all 8 rows have the weight 0" in capsys.readouterr().err
+
+
+def test_templates_that_are_none(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "t.jinja"
+    file.write_text("")
+    assert f"the chat template {file} is empty" in refused(capsys, config, f"chat_template={file}")
+    file.write_text("{% for message in messages %}{{ message.content }}")
+    assert "the chat template is no Jinja template: Unexpected end" in refused(capsys, config, f"chat_template={file}")
 
 
 def test_model(config: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,6 +105,9 @@ def test_an_adapter_of_another_model_is_refused_before_a_run(tmp_path: Path) -> 
     entry: dict[str, Any] = {"policy": "vllm", "model": str(tiny_model()), "adapter": "polite"}
     entry["server"] = {"lora": {"polite": str(adapter)}}
     plan = plan_of(tmp_path, [*ROWS, {**TRAIN, "lora": {"merge": False}}], models={"actor": entry})
+    with user_error("model-incomplete", adapter, "holds no weights"):
+        check_dry(plan)
+    (adapter / "adapter_model.safetensors").touch()
     (adapter / "training.json").write_text('{"base_revision": "0123456789abcdef"}')
     with user_error("base-model-differs", str(adapter), "0123456789abcdef", str(tiny_model())):
         check_dry(plan)

@@ -112,10 +112,19 @@ def test_a_damaged_adapter_is_named(tmp_path: Path, text: str) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text(text)
+    (adapter / "adapter_model.safetensors").touch()
     with user_error("damaged-file", "adapter_config.json"):
         vllm_command.vllm_command(
             folder_with(tmp_path), "name", ServerConfig(lora={"polite": str(adapter)}, tool_call_parser="hermes"), 2345
         )
+
+
+def test_an_adapter_without_weights_is_named(tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"r": 8}')
+    with user_error("model-incomplete", adapter, "holds no weights"):
+        vllm_command.vllm_command(folder_with(tmp_path), "name", ServerConfig(lora={"polite": str(adapter)}), 2345)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +133,7 @@ def test_a_damaged_adapter_is_named(tmp_path: Path, text: str) -> None:
 )
 def test_an_adapter_that_vllm_does_not_serve_is_refused(tmp_path: Path, known: str, refused: str) -> None:
     folder = folder_with(tmp_path, adapter_config__json=f'{{"r": 4, {known}}}')
+    (folder / "adapter_model.safetensors").touch()
     config = ServerConfig(lora={"polite": str(folder)}, tool_call_parser="hermes")
     with user_error("model-of-wrong-kind", refused, "agentmill merge"):
         vllm_command.vllm_command(folder, "name", config, 2345)
@@ -143,6 +153,7 @@ def test_files_in_the_home_of_a_user_are_found(tmp_path: Path, monkeypatch: pyte
     adapter, template = tmp_path / "ad", tmp_path / "t.jinja"
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text('{"r": 8}')
+    (adapter / "adapter_model.safetensors").touch()
     template.write_text("{{ tools }}")
     config = ServerConfig(chat_template="~/t.jinja", lora={"x": "~/ad"})
     options = dict(itertools.pairwise(vllm_command.vllm_command(folder_with(tmp_path), "name", config, 2345)))
@@ -155,6 +166,7 @@ def test_the_command_serves_the_folder_as_configured(tmp_path: Path) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text('{"r": 12}')
+    (adapter / "adapter_model.safetensors").touch()
     template = tmp_path / "t.jinja"
     template.write_text("[TOOL_CALLS]")
     config = ServerConfig(
