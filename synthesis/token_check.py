@@ -15,7 +15,7 @@ import msgspec
 from agentmill.schemas.chat import is_mark
 from agentmill.schemas.records.trajectory import Action, Trajectory, TurnTokens
 from agentmill.schemas.records.verdict import Verdict
-from agentmill.schemas.templates.rendering import unsaid
+from agentmill.schemas.templates.message_parts import missing_part
 from agentmill.schemas.views.conversation import ConversationTurn, conversation
 
 NAME = "check_tokens"
@@ -91,4 +91,4 @@ def _fault(turn: ConversationTurn, tokens: TurnTokens, codec: Codec) -> str | No
     """What is wrong with the tokens of a turn."""
     if tokens.logprobs and len(tokens.logprobs) != len(tokens.sampled_ids):
         return "logprobs"
-    return "other_text" if unsaid(turn.message, codec.decode(tokens.sampled_ids)) is not None else None
+    return "other_text" if missing_part(turn.message, codec.decode(tokens.sampled_ids)) is not None else None

@@ -12,7 +12,7 @@ import numpy as np
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import Message
-from agentmill.schemas.templates.rendering import unsaid
+from agentmill.schemas.templates.message_parts import missing_part
 from agentmill.trainers.tokenization import IGNORED, Encoded, round_trip
 
 SAMPLES = 8
@@ -97,4 +97,4 @@ def check_texts(whole: Sequence[tuple[Sequence[Message], Encoded]], tokenizer: A
 
 def _missing(message: Message, text: str, tokenizer: Any) -> str | None:
     """The first part of a message that ``text``, decoded from tokens, holds neither as written nor as decoded."""
-    return unsaid(message, text, lambda part: round_trip(part, tokenizer).strip())
+    return missing_part(message, text, lambda part: round_trip(part, tokenizer).strip())

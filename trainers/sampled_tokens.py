@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.rows import Message, RowTokens, SampledTurn
+from agentmill.schemas.templates.message_parts import missing_part
 from agentmill.schemas.templates.prefix_texts import PrefixTexts
-from agentmill.schemas.templates.rendering import TemplateError, unsaid
+from agentmill.schemas.templates.rendering import TemplateError
 from agentmill.schemas.templates.shielding import shield_control_tokens
 from agentmill.trainers.chat_template import control_tokens, renderer
 from agentmill.trainers.tokenization import (
@@ -138,7 +139,7 @@ def message_of_tokens(row: Conversation, segment: RowTokens, tokenizer: Any) -> 
         opening = row.messages[: turn.message]
         same = _opens(read, expected, opening, ends, tokenizer) if last is None else _ends(read, expected, tokenizer)
         sampled = tokenizer.decode(segment.input_ids[turn.start : turn.end])
-        if not same or unsaid(row.messages[turn.message], sampled) is not None:
+        if not same or missing_part(row.messages[turn.message], sampled) is not None:
             return None
         stops = [len(read) - len(expected) + end - begin for end in ends[first : turn.message]]
         # Ends count from the end of the text: only there the opening is known to agree with the template.

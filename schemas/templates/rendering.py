@@ -8,23 +8,28 @@ of them, after exactly the prompt that the model was asked with.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import msgspec
 
-from agentmill.schemas.chat import decoded_json, to_template
+from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import ArgumentLoss, Message
+from agentmill.schemas.templates.message_parts import (
+    after_content,
+    check_arguments,
+    marked_message,
+    missing_marked_part,
+    missing_part,
+    reasoning_and_content,
+)
 from agentmill.schemas.templates.prefix_texts import PrefixTexts
 from agentmill.schemas.templates.prefix_texts import Render as Render
 from agentmill.schemas.templates.prefix_texts import TemplateError as TemplateError
 
 OPENS_REASONING = re.compile(r"<think>\s*\Z")
-INLINE = re.compile(r"(<think>\s*)(.*?)(\s*</think>\s*)(.*)", re.DOTALL)
-"""Content that begins with its reasoning, as many data sets have it; templates take it apart."""
-
 
 Ranges = tuple[tuple[int, int], ...]
 """Starts and ends in a text, in characters."""
@@ -174,15 +179,6 @@ def _texts(shown: _Shown, trained: Sequence[int]) -> list[Rendered]:
     return result[::-1]
 
 
-def unsaid(message: Message, text: str, decoded: Callable[[str], str] | None = None) -> str | None:
-    """The first part of an assistant message (reasoning, content, names of calls) that ``text`` does not hold.
-
-    ``decoded`` is how tokens may have changed a part; ``text`` may hold it so instead.
-    """
-    missing = (part for part in _parts(message) if part not in text)
-    return next((part for part in missing if decoded is None or decoded(part) not in text), None)
-
-
 @dataclass
 class _Shown:
     """A conversation under a template, with its renderings."""
@@ -201,7 +197,7 @@ class _Shown:
     def turn(self, index: int) -> _Turn:
         """The trained message at ``index`` as a model would generate it. Raises ``TemplateError``."""
         message = self.messages[index]
-        reasoning = bool(_apart(message)[0])
+        reasoning = bool(reasoning_and_content(message)[0])
         # Each further way is tried only where the ones before cannot show the turn after its own prompt.
         turn, rendered = self._prompted(index), message
         self.prefixes.require(turn is not None)
@@ -210,34 +206,34 @@ class _Shown:
         if turn is None:
             turn = self._alone(index)
         if turn is None:
-            content = _apart(message)[1]
+            content = reasoning_and_content(message)[1]
             turn = self._reasoned(index)
             rendered = msgspec.structs.replace(message, reasoning_content=None, content=content)
         if turn is None:
             raise TemplateError(f"the chat template renders assistant message {index} otherwise than it prompts for it")
-        part = unsaid(message, turn.text[len(turn.prompt) :])
+        part = missing_part(message, turn.text[len(turn.prompt) :])
         self.prefixes.require(part is None)
         if part is None:
             part = self._not_shown(index, rendered)
         if part is not None:
             raise TemplateError(f"the chat template does not show {part[:60]!r} of assistant message {index}")
-        _check_arguments(message, index)
+        check_arguments(message, index)
         return self._closed(turn)
 
     def _not_shown(self, index: int, message: Message) -> str | None:
         """The first part of the message at ``index``, rendered as ``message``, that the template does not show."""
         if not self.prefixes.derives:
-            marked = _marked(message)
+            marked = marked_message(message)
             shown = self.template.render(to_template([*self.messages[:index], marked]), self.tools, False)
-            return _unsaid(message, marked, shown)
+            return missing_marked_part(message, marked, shown)
         # Where the template only appends, all messages can be marked at once.
-        part = _unsaid(message, self._marked_messages[index], self._marked_text)
+        part = missing_marked_part(message, self._marked_messages[index], self._marked_text)
         self.prefixes.require(part is None)
         return part
 
     @cached_property
     def _marked_messages(self) -> list[Message]:
-        return [_marked(each, f"{place}_") if each.train else each for place, each in enumerate(self.messages)]
+        return [marked_message(each, f"{place}_") if each.train else each for place, each in enumerate(self.messages)]
 
     @cached_property
     def _marked_text(self) -> str:
@@ -284,7 +280,7 @@ class _Shown:
         rest = text[len(stem) :]
         if rest.startswith("<think>"):
             return _Turn(index, prompt, prompt + rest.removeprefix("<think>").lstrip())
-        reasoning, _ = _apart(self.messages[index])
+        reasoning, _ = reasoning_and_content(self.messages[index])
         return _Turn(index, prompt, f"{prompt}{reasoning}\n</think>\n\n{rest.lstrip()}")
 
     def _up_to_end(self, index: int, start: int, thinking: bool | None = None) -> str:
@@ -305,7 +301,7 @@ class _Shown:
             answers = [*(each.role for each in self.messages[turn.index + 1 : turn.index + 2])]
             role = answers[0] if answers else "tool" if message.tool_calls else "user"
             return _Turn(turn.index, turn.prompt, turn.text + self.stops_by_role.get(role, ""))
-        if not message.tool_calls and not _after(message, turn.text[len(turn.prompt) :]):
+        if not message.tool_calls and not after_content(message, turn.text[len(turn.prompt) :]):
             raise TemplateError(
                 f"the chat template closes assistant message {turn.index} with nothing that a model could learn"
             )
@@ -347,61 +343,3 @@ def _shown_by(turns: Sequence[_Turn]) -> list[_Turn]:
         if group[0].prompt.startswith(turn.text):
             group.insert(0, turn)
     return group
-
-
-def _unsaid(message: Message, marked: Message, text: str) -> str | None:
-    """The first part of ``message`` whose counterpart in ``marked`` is not in ``text``."""
-    pairs = zip(_parts(message), _parts(marked), strict=True)
-    return next((part for part, counterpart in pairs if counterpart not in text), None)
-
-
-def _parts(message: Message) -> list[str]:
-    return [*filter(None, _apart(message)), *(call.name for call in message.tool_calls)]
-
-
-def _apart(message: Message) -> tuple[str, str]:
-    """The reasoning and the content of a message, also where the one is written at the beginning of the other."""
-    reasoning, content = (message.reasoning_content or "").strip(), (message.content or "").strip()
-    inline = None if reasoning else INLINE.fullmatch(content)
-    return (inline[2], inline[4]) if inline else (reasoning, content)
-
-
-def _after(message: Message, text: str) -> str:
-    """What ``text`` has after the content of a message."""
-    _, content = _apart(message)
-    return text[text.find(content) + len(content) :].strip()
-
-
-def _check_arguments(message: Message, index: int) -> None:
-    """Raises ``TemplateError`` for arguments of calls that no template shows."""
-    for call in message.tool_calls:
-        if not isinstance(decoded_json(call.arguments), dict):
-            raise TemplateError(
-                f"the arguments of {call.name!r} in assistant message {index} are no JSON object, so no chat template"
-                " shows them as they were written"
-            )
-
-
-def _marked(message: Message, name: str = "") -> Message:
-    """The message with a mark before and after each of its parts, all of them different; ``name`` is in each.
-
-    A text may be in a rendering by chance, as a word of another part or of the template; with its marks it does not.
-    """
-    names = ("reasoning_content", "content")
-    texts = {part: getattr(message, part).strip() for part in names if (getattr(message, part) or "").strip()}
-    marked = {part: _between_marks(text, name + part) for part, text in texts.items()}
-    inline = INLINE.fullmatch(texts["content"]) if list(texts) == ["content"] else None
-    if inline:
-        opening, thought, closing, rest = inline.groups()
-        thought = thought and _between_marks(thought, f"{name}thought")
-        rest = rest and _between_marks(rest, f"{name}content")
-        marked["content"] = f"{opening}{thought}{closing}{rest}"
-    calls = [
-        msgspec.structs.replace(call, name=_between_marks(call.name, f"{name}call{number}"))
-        for number, call in enumerate(message.tool_calls)
-    ]
-    return msgspec.structs.replace(message, tool_calls=calls, **marked)
-
-
-def _between_marks(text: str, name: str) -> str:
-    return f"mark_{name}_{text}_{name}_mark"
