@@ -13,7 +13,7 @@ from agentmill.pipelines.operators.bounds import Bounds, Rows
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.sources import hub
-from agentmill.pipelines.sources.files import RawFile, find
+from agentmill.pipelines.sources.files import RawFile, find, not_read
 from agentmill.pipelines.sources.hub import keep_plan, kept_plan
 from agentmill.pipelines.sources.planning import GroupBy, plan_parts
 from agentmill.pipelines.sources.reading import RawRecord, read_part
@@ -35,6 +35,9 @@ from agentmill.schemas.records.verdict import Dropped
 
 TYPED = "typed_actions"
 """Actions that are calls or code, not messages."""
+
+SHOWN = 5
+"""How many names of what was not read a note has."""
 
 _TYPED_ACTIONS = frozenset({ApiAction, CodeAction})
 
@@ -134,13 +137,14 @@ class Normalize(Operator, Profile):
         return [each for each in self.data if hub.is_address(each)]
 
     def notes(self, manifest: Manifest) -> list[str]:
-        """What was read as typed actions and guessed, and warnings about the profile."""
+        """What was read as typed actions and guessed, warnings about the profile, and what of a folder was not read."""
         named = place_notes(self.places(), manifest.metrics)
         return [
             *action_notes(manifest),
             *named,
             *option_notes(manifest.metrics),
             *private_notes(self.private, manifest),
+            *(not_read_note(folder, names) for folder, names in not_read(self.data).items()),
         ]
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
@@ -257,6 +261,12 @@ def action_notes(manifest: Manifest) -> list[str]:
             f"warning: no action was read as a call or code; if texts hold some, set options.dialect ({known})"
         )
     return notes
+
+
+def not_read_note(folder: str, names: Sequence[str]) -> str:
+    """What in a folder was not read, and how it is."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"not read in {folder}: {', '.join(names[:SHOWN])}{more}; what is to be read is named, as a path or a glob"
 
 
 def private_notes(paths: Sequence[str], manifest: Manifest) -> list[str]:

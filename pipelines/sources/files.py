@@ -50,6 +50,23 @@ def find(patterns: Sequence[str], whole: bool = False, selection: hub.Selection 
     return list(found.values())
 
 
+def not_read(patterns: Sequence[str]) -> dict[str, list[str]]:
+    """By folder that is named as a whole: what is in it and is not read, other kinds of files and folders.
+
+    Hidden files are left out.
+    """
+    folders = [Path(pattern) for pattern in patterns if not hub.is_address(pattern) and Path(pattern).is_dir()]
+    found = {
+        str(folder): sorted(
+            f"{entry.name}/" if entry.is_dir() else entry.name
+            for entry in folder.iterdir()
+            if not entry.name.startswith(".") and (entry.is_dir() or entry.suffix.lower() not in IN_FOLDERS)
+        )
+        for folder in folders
+    }
+    return {folder: names for folder, names in found.items() if names}
+
+
 def described(path: Path) -> RawFile:
     """One file. Raises ``UserError`` if it is of a kind that is not read."""
     kind, state = kind_of(str(path)), path.stat()

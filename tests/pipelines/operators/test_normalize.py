@@ -466,6 +466,25 @@ def test_typed_actions_and_guessed_sources_are_in_the_manifest_and_the_notes(tmp
     assert "warning: no action was read as a call or code" in stage("normalize", **given).notes(untyped)[1]
 
 
+def test_what_a_folder_has_besides_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write(folder / "d.jsonl", record(0))
+    parameters = {"data": [str(folder)], "dataset": "d", "format": "adp"}
+    manifest = run(tmp_path, "normalize", "t", **parameters)
+    assert not [note for note in stage("normalize", **parameters).notes(manifest) if note.startswith("not read")]
+    (folder / "older").mkdir()
+    for name in ("labels.csv", "README.md", ".hidden"):
+        (folder / name).write_text("a,b")
+    found = stage("normalize", **parameters).notes(manifest)[-1]
+    assert found.startswith(f"not read in {folder}: README.md, labels.csv, older/; ")
+    for place in range(4):
+        (folder / f"x{place}.txt").write_text("")
+    assert ", x0.txt, x1.txt and 2 more; " in stage("normalize", **parameters).notes(manifest)[-1]
+    named = {**parameters, "data": [f"{folder}/*.jsonl"]}
+    assert not [note for note in stage("normalize", **named).notes(manifest) if note.startswith("not read")]
+
+
 def test_what_became_of_each_field_is_counted(tmp_path: Path) -> None:
     data = write(tmp_path / "d.jsonl", record(0, note="x"), record(1))
     report = field_report(normalize(tmp_path, "t", data).metrics)
