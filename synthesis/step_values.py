@@ -12,8 +12,9 @@ A step is a turn; tables name it by its first action.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import msgspec
@@ -128,27 +129,30 @@ def returns(steps: Sequence[Step], result: float | None, discount: float) -> lis
     return found[::-1]
 
 
-@dataclass
 class Group:
-    """The returns of all steps in one state, as their number, mean and squared deviations (Welford, 1962)."""
+    """The returns of all steps in one state. All are added before an advantage is asked for."""
 
-    n: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
+    def __init__(self) -> None:
+        self._returns = array("d")
 
     def add(self, value: float) -> None:
         """One more."""
-        self.n += 1
-        before = value - self.mean
-        self.mean += before / self.n
-        self.squares += before * (value - self.mean)
+        self._returns.append(value)
+
+    @cached_property
+    def _mean_and_deviation(self) -> tuple[float, float]:
+        # fsum is exact, so neither depends on the order of the returns.
+        count = len(self._returns)
+        mean = math.fsum(self._returns) / count
+        return mean, math.sqrt(math.fsum((each - mean) ** 2 for each in self._returns) / count)
 
     def advantage(self, value: float, scale: ScaleName) -> Estimate | None:
         """How far a return lies above their mean, in standard deviations or as it is; ``None`` for one alone."""
-        if self.n < 2:
+        count = len(self._returns)
+        if count < 2:
             return None
-        deviation = math.sqrt(self.squares / self.n)
+        mean, deviation = self._mean_and_deviation
         # Dividing by it would blow rounding up to advantages.
         if deviation < _ROUNDING:
-            return Estimate(0.0, self.n)
-        return Estimate((value - self.mean) / (deviation if scale == "std" else 1.0), self.n)
+            return Estimate(0.0, count)
+        return Estimate((value - mean) / (deviation if scale == "std" else 1.0), count)

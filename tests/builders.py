@@ -133,13 +133,13 @@ def task(task_id: str = "task1", **fields: Any) -> Task:
     return Task(task_id=task_id, **{**values, **fields})
 
 
-def verdict(trajectory_id: str = "t1", passed: bool = True, **fields: Any) -> Verdict:
+def verdict(trajectory_id: str = "t1", passed: bool | None = True, **fields: Any) -> Verdict:
     """An outcome verdict, scored."""
     values: dict[str, Any] = {
         "name": "check_outcome",
         "status": "scored",
         "judge": "environment",
-        "score": float(passed),
+        "score": None if passed is None else float(passed),
         "passed": passed,
     }
     return Verdict(trajectory_id=trajectory_id, **{**values, **fields})

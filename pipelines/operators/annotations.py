@@ -25,7 +25,7 @@ COLUMNS: Mapping[str, list[str]] = {
         field.name for field in msgspec.structs.fields(Quality) if not field.required and field.name != "code_languages"
     ],
 }
-"""The columns that are read of the tables of a role; the evidence of verdicts, which may be long, is not."""
+"""The columns that are read of the tables of a role; evidence of verdicts may be long, and is read where asked for."""
 
 COUNTED_WITH = {
     **dict.fromkeys(("tokens", "longest_text"), "`tokenizer: FOLDER`"),
@@ -41,9 +41,11 @@ ANNOTATIONS = [ANNOTATION_ROLES[role] for role in COLUMNS if role != "quality"]
 class AnnotationIndex:
     """Evidence by trajectory. Pickles as paths; each worker loads it once."""
 
-    def __init__(self, inputs: Inputs, roles: Sequence[str] = tuple(COLUMNS)) -> None:
+    def __init__(self, inputs: Inputs, roles: Sequence[str] = tuple(COLUMNS), evidence: bool = False) -> None:
+        """``evidence``: that of verdicts is read, too."""
+        columns = {**COLUMNS, **({"verdicts": [*COLUMNS["verdicts"], "evidence"]} if evidence else {})}
         self._shards: dict[str, Shards[Any]] = {
-            role: Shards(tables_of(inputs, role), RECORD_KINDS[ANNOTATION_ROLES[role]].type, COLUMNS[role])
+            role: Shards(tables_of(inputs, role), RECORD_KINDS[ANNOTATION_ROLES[role]].type, columns[role])
             for role in roles
         }
         self._index: dict[str, Annotations] = {}

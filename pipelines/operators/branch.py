@@ -53,6 +53,8 @@ class Branch(FilterParameters, Acting, BranchStrategy):
     def _one_takes_the_first_turn(self) -> Self:
         if self.given is not None and self.teacher is not None:
             raise ValueError("`given` and `teacher` exclude each other: both take the first turn")
+        if self.teacher is not None and self.edits == ["remove"]:
+            raise ValueError("`teacher` takes a new turn, and `edits: [remove]` has none; leave it out")
         return self
 
     def drawing(self, models: Mapping[str, ModelConfig]) -> list[str]:

@@ -205,7 +205,8 @@ class Diagnosing(RowOperation[Task, TaskSelection]):
         found: dict[str, set[Failed]] = defaultdict(set)
         for each in self._verdicts:
             # Parts (NAME/PART) are named by the verdict on the whole.
-            if each.item is None and not each.passed and "/" not in each.name:
+            failed = each.passed is False or each.status == "error"
+            if each.item is None and failed and "/" not in each.name:
                 found[each.trajectory_id].add(Failed.of(each))
         return found
 

@@ -44,7 +44,7 @@ class Replay(FilterParameters):
 
     of: TableNames = Field(description="tables of trajectories, such as explored@all; new ones may be among them")
     new: TableNames = Field(description="the tables of new trajectories; where and selections hold for these, too")
-    cap: float = Field(default=2.0, gt=0, description="at most so many earlier trajectories for each new one")
+    cap: float = Field(default=2.0, gt=0, le=1e6, description="at most so many earlier trajectories for each new one")
     rounds: int | None = Field(
         default=None, ge=1, description="only those of so many rounds, counted back from the newest earlier one"
     )

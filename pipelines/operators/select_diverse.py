@@ -114,6 +114,11 @@ class SelectDiverse(FilterParameters):
             raise ValueError(f"`clusters: {self.clusters}` needs `method: clusters`")
         if self.method == "clusters" and (self.clusters or self.size) < 2:
             raise ValueError("`size: 1` makes one cluster of all; give `clusters`, or `method: coverage`")
+        for quota in self.quotas:
+            if quota.share is not None and quota.cap(self.size) < 1:
+                raise ValueError(
+                    f"`share: {quota.share:g}` of the quota by {quota.by} is less than 1 of `size: {self.size}`"
+                )
         for name, values in (("features", [*self.features]), ("quotas", [each.by for each in self.quotas])):
             twice = next((each for each, times in Counter[str](values).items() if times > 1), None)
             if twice is not None:
@@ -235,9 +240,10 @@ class Diversification(SelectionOperation):
         self._decisions = pool.choose(given.size, Method(clusters, weight, self._seed))
         if (fitting := len(self._decisions.chosen)) < given.size:
             named = ", ".join(each.by for each in given.quotas)
+            smaller = f"a `size` of at most {fitting}, or " if fitting else ""
             raise UserError(
                 f"select_diverse: `size: {given.size}`, and the `quotas` of {named} let {fitting} of {len(pool):,}"
-                f" trajectories in\ngive a `size` of at most {fitting}, or larger quotas",
+                f" trajectories in\ngive {smaller}larger quotas",
                 ErrorCode.ROWS_TOO_FEW,
             )
 

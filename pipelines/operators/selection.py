@@ -194,7 +194,9 @@ class FilterParameters(SelectionParameters):
         # Selections of tasks choose what a rollout plays, and do not concern the trajectories that it also reads.
         records = (Selection,) if self.primary == "tasks" else (Selection, TaskSelection)
         selected = self.selected(inputs, trajectories, *records)
-        return TrajectoryFilter(self.where, self.verdict, AnnotationIndex(inputs), selected)
+        # A judge's words are in its evidence, and only critiques are made of them.
+        index = AnnotationIndex(inputs, evidence=getattr(self, "critique", None) is not None)
+        return TrajectoryFilter(self.where, self.verdict, index, selected)
 
 
 NO_FIELDS = Trajectory(trajectory_id="", content=[])

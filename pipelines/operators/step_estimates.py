@@ -136,7 +136,7 @@ class StateGroups:
         self._criterion = criterion
         self._discount = discount
         self._scale: ScaleName = scale
-        self._groups: dict[tuple[str | None, str], Group] = {}
+        self._groups: dict[tuple[str, str], Group] = {}
 
     def load(self) -> None:
         """As ``Source``."""
@@ -148,12 +148,17 @@ class StateGroups:
                 found = self._returns(trajectory, steps_of(trajectory), annotations)
             except Unused:
                 continue
+            # Runs without a task are not of one task: their states are compared with none.
+            if trajectory.task_id is None:
+                continue
             for step, value in found:
                 if step.own and step.state is not None:
                     self._groups[trajectory.task_id, step.state].add(value)
 
     def estimates(self, trajectory: Trajectory, steps: Sequence[Step], annotations: Annotations) -> Estimates:
         """As ``Source``."""
+        if trajectory.task_id is None:
+            raise Unused("no_task", "it has no task, so no other run is in a state of the same one")
         found = {}
         for step, value in self._returns(trajectory, steps, annotations):
             group = self._groups.get((trajectory.task_id, step.state or ""), Group())

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.annotations import AnnotationIndex
 from agentmill.pipelines.operators.bounds import Bounds, Rows, product
+from agentmill.pipelines.operators.lookup import BRANCHES
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
 from agentmill.pipelines.operators.step_estimates import (
@@ -25,6 +26,7 @@ from agentmill.pipelines.operators.step_estimates import (
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
+from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Value
 from agentmill.schemas.views.annotations import Criterion
@@ -96,16 +98,23 @@ class StepValue(FilterParameters):
         return Bounds(reads=read.n, rows=Rows(n=product(read.n, read.turns)))
 
     def check_inputs(self, inputs: Inputs) -> None:
-        """See that branches replace a turn and were played to their end. Raises ``UserError``."""
+        """See that branches replace a turn, were played to their end and belong to these. Raises ``UserError``."""
         check_finished(tables_of(inputs, "branches"))
         check_replaced(tables_of(inputs, "branches"))
+        if self.method == "mc":
+            BRANCHES.check(inputs)
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """A warning, too, of branches of other trajectories."""
+        return [*super().notes(manifest), *BRANCHES.notes(manifest)]
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The values."""
         del context
         self.check_inputs(inputs)
         choice = self.choice(inputs)
-        return Valuing(self.name, self.method, choice, self._source(inputs, choice))
+        metrics = BRANCHES.metrics(inputs) if self.method == "mc" else {}
+        return Valuing(self.name, self.method, choice, self._source(inputs, choice), metrics)
 
     def _source(self, inputs: Inputs, choice: TrajectoryFilter) -> Source:
         if self.method == "mc":
@@ -124,12 +133,15 @@ class Valuing(RowOperation[Trajectory, Value]):
     blamed: ClassVar[Blamed] = "curation"
     chunk_rows: ClassVar[int] = 5_000
 
-    def __init__(self, name: str, method: str, choice: TrajectoryFilter, source: Source) -> None:
+    def __init__(
+        self, name: str, method: str, choice: TrajectoryFilter, source: Source, metrics: Mapping[str, float]
+    ) -> None:
         super().__init__("step_value", Trajectory, Value)
         self._called = name
         self._method = method
         self._choice = choice
         self._source = source
+        self._metrics = metrics
 
     def open(self) -> None:
         """Load what the choice and the values rest on."""
@@ -152,6 +164,10 @@ class Valuing(RowOperation[Trajectory, Value]):
     def measures(self, output: Value) -> Mapping[str, float]:
         """How many samples there were."""
         return {"samples": output.n}
+
+    def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """With the numbers of branches."""
+        return {**metrics, **self._metrics}
 
     def _value(self, trajectory: Trajectory, step: Step, estimate: Estimate) -> Value:
         return Value(

@@ -35,7 +35,8 @@ def preview(recipe: Recipe, n: int, *, dry: bool = False) -> Recipe:
     """``recipe`` in small, in a run directory of its own; with ``dry`` no table is written, and ``data`` stay whole.
 
     Steps propose at most ``n`` environments, and ``n`` tasks for each; trainings take ``n`` optimizer steps, and
-    ``select_diverse`` keeps ``n`` trajectories; a ``share`` of tasks is all of them. Of ``data`` the first ``n``
+    ``select_diverse`` keeps ``n`` trajectories, whatever its ``quotas``; a ``mix`` may fall short of its ``size``; a
+    ``share`` of tasks is all of them. Of ``data`` the first ``n``
     trajectories are read, and the first ``n`` tasks of each split.
     """
     run_dir = f"{recipe.run_dir.rstrip('/')}{SUFFIX}"
@@ -73,6 +74,12 @@ def lowered(operator: type[Operator], step: Mapping[str, Any], n: int) -> dict[s
         changes["held_out"] = math.ceil(1000 / n) / 1000
     if "share" in fields and "share" in step:
         changes["share"] = 1.0
+    quotas = step.get("quotas")
+    if "size" in operator.counted and isinstance(quotas, list) and all(isinstance(each, Mapping) for each in quotas):
+        # Among so few there are few values, and a share of them is less than a row: none is bounded.
+        changes["quotas"] = [{**each, "share": None, "at_most": n} for each in quotas]
+    if "short" in fields and "size" in step:
+        changes["short"] = "allow"
     return changes
 
 

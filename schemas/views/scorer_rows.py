@@ -14,6 +14,7 @@ from pydantic import Field
 from agentmill.schemas.annotation_names import LabelName, VerdictName
 from agentmill.schemas.records.rows import ScorerRow
 from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.conversation import own_places
 from agentmill.schemas.views.dialogue import Dialogue
@@ -40,7 +41,7 @@ class ScorerRows(Dialogue):
     score: Criterion | None = Field(default="outcome", description="the score that is the row's value")
     label: LabelName | None = Field(default=None, description="name of the label that is the row's label")
     critique: VerdictName | None = Field(
-        default=None, description="name of the verdict whose reason is the row's critique"
+        default=None, description="name of the verdict whose reason, or its judges' reasons, is the row's critique"
     )
 
     def make_rows(self, trajectory: Trajectory, annotations: Annotations) -> list[ScorerRow]:
@@ -74,5 +75,21 @@ class ScorerRows(Dialogue):
             value=score(self.score, trajectory, annotations, step) if self.score is not None else None,
             n=value.n if value is not None else None,
             label=label.value if label is not None else None,
-            critique=verdict.reason if verdict is not None else None,
+            critique=critique_of(verdict) if verdict is not None else None,
         )
+
+
+def critique_of(verdict: Verdict) -> str | None:
+    """What a scored verdict says in words: its reason, or those of its judges; ``None`` where it says nothing.
+
+    The reason of a verdict that is not scored is the code of a fault, and not about the trajectory.
+    """
+    if verdict.status != "scored":
+        return None
+    if verdict.reason:
+        return verdict.reason
+    judges, reasons = (verdict.evidence.get(name) for name in ("judges", "reasons"))
+    found = [each.get("reasons") for each in judges if isinstance(each, dict)] if isinstance(judges, list) else []
+    found += reasons if isinstance(reasons, list) else []
+    words = [each.strip() for each in found if isinstance(each, str) and each.strip()]
+    return "\n\n".join(dict.fromkeys(words)) or None

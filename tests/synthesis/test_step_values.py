@@ -76,6 +76,10 @@ def test_an_advantage_is_told_from_the_others_in_the_same_state() -> None:
     mean, deviation = statistics.mean(values), statistics.pstdev(values)
     assert [each and each.value for each in found] == pytest.approx([(v - mean) / deviation for v in values])
     assert group.advantage(4.0, "none") == Estimate(pytest.approx(4.0 - mean), 5)
+    backwards = Group()
+    for value in reversed(values):
+        backwards.add(value)
+    assert [backwards.advantage(value, "std") for value in values] == found
     equal = Group()
     equal.add(0.1)
     assert equal.advantage(0.1, "std") is None

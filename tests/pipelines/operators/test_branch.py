@@ -306,6 +306,11 @@ class Turns:
         ("branch", {"of": "x", "where": "failure"}, ("rule-broken", "where: failure", "verdicts")),
         ("branch", {"of": "x", "context": "fold"}, ("rule-broken", "context: fold", "summarizer")),
         ("branch", {"of": "x", "given": "fix", "teacher": "t"}, ("rule-broken", "branch", "given")),
+        (
+            "branch",
+            {"of": "x", "then": "recorded", "edits": ["remove"], "teacher": "t"},
+            ("rule-broken", "edits: [remove]", "teacher"),
+        ),
         ("revise", {"feedback": "critic"}, ("rule-broken", "feedback: critic")),
         ("branch", {"of": "x", "scaffold": "tools"}, ("rule-broken", "scaffold")),
         ("revise", {}, ("rule-broken", "attempts: 2")),

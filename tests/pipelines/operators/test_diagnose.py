@@ -110,12 +110,18 @@ def test_failures_are_named_by_verdicts_and_counts(tried: Path) -> None:
         verdict("x", passed=False, name="first_error", evidence={"item": 1}),
         verdict("x", passed=False, name="judge", reason="free words: too many"),
         verdict("x", passed=False, name="answer", reason="wrong"),
+        verdict("x", passed=None, score=9.5, name="scorer"),
+        verdict("x", passed=None, score=None, status="unscored", name="other", reason="cut_off"),
+        verdict("x", passed=None, score=None, status="error", name="replay", reason="state_differs"),
     ]
     write_table(tried / "verdicts", [verdicts], Verdict)
     run(tried, "quality", "counts", of="tried")
     manifest = diagnose(tried, by=["skills"], verdicts="verdicts", quality="counts", score="passed:answer")
     [group] = groups_of(manifest.metrics)
-    kinds = ("answer wrong", "first_error at fetch", "judge", "outcome max_turns", "rules/legal", "rules/short")
+    kinds = (
+        *("answer wrong", "first_error at fetch", "judge", "outcome max_turns"),
+        *("replay state_differs", "rules/legal", "rules/short"),
+    )
     assert group.failures == dict.fromkeys(kinds, 1)
     assert (group.share("truncated"), group.share("looped"), group.invalid_rate) == (1.0, 0.0, 1.0)
     assert "rules/legal 1" in str(diagnosis_rows("weak", manifest)[0][-1])

@@ -161,6 +161,11 @@ def test_mistakes(given: dict[str, Any], message: str) -> None:
         stage("replay", of="old", new="new", **given)
 
 
+def test_a_cap_is_bounded() -> None:
+    with user_error("invalid-value", "cap", "1000000"):
+        stage("replay", of="old", new="new", cap=1e308)
+
+
 def test_a_trajectory_that_is_given_twice(rounds: Path) -> None:
     with user_error("record-twice", "a0"):
         write_table(rounds / "twice", [[sampled("a0", 1)]], Trajectory)

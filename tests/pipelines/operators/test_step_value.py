@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentmill.schemas.records.task import EnvironmentSpec, Task
@@ -204,6 +205,37 @@ def test_steps_in_the_same_state_are_told_apart_by_what_follows(ruin: Path) -> N
         start = int(row.task_id.split("-")[1])
         half = 0.5 ** (5 - start - 1) / 2
         assert plain[name] == pytest.approx(half if row.outcome.status == "success" else -half)
+
+
+def test_advantages_do_not_depend_on_the_order_of_tables(ruin: Path) -> None:
+    worth = {}
+    for name in ("ab", "ba"):
+        of = ["lost", "won"] if name == "ab" else ["won", "lost"]
+        run(ruin, "step_value", name, method="state_group", of=of, discount=0.7)
+        worth[name] = {(each.trajectory_id, each.item): each.value for each in rows_of(ruin / name)}
+    assert worth["ab"] == worth["ba"]
+
+
+def test_states_of_runs_without_a_task_are_compared_with_none(ruin: Path) -> None:
+    rows = rows_of(ruin / "won")
+    write_table(ruin / "taskless", [[msgspec.structs.replace(row, task_id=None) for row in rows]], Trajectory)
+    run(ruin, "step_value", "before", method="state_group", of=["lost", "won"])
+    manifest = run(ruin, "step_value", "worth", method="state_group", of="taskless")
+    assert (manifest.counts, manifest.reasons) == (Counts(read=4, used=0, dropped=4, written=0), {"no_task": 4})
+
+
+def test_branches_of_other_trajectories_are_refused_or_counted(ruin: Path) -> None:
+    run(ruin, "branch", "tried", gambler(P), policy="p", of="lost", k=2, **ON)
+    with user_error("branches-of-others", "parent_id"):
+        run(ruin, "step_value", "worth", method="mc", of="won", branches="tried")
+    write_table(ruin / "two", [rows_of(ruin / "lost")[:2]], Trajectory)
+    manifest = run(ruin, "step_value", "worth", method="mc", of="two", branches="tried")
+    others = sum(
+        row.parent_id not in {each.trajectory_id for each in rows_of(ruin / "two")} for row in rows_of(ruin / "tried")
+    )
+    assert 0 < manifest.metrics["branches_of_others"] == others < manifest.metrics["branches"]
+    [note] = stage("step_value", method="mc", of="two", branches="tried").notes(manifest)
+    assert note.startswith(f"warning: {others} trajectories of `branches` belong to none that is read")
 
 
 def test_the_result_of_a_run_is_given_to_each_of_its_steps(ruin: Path) -> None:

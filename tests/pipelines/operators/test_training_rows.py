@@ -16,7 +16,7 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Outcome
 from agentmill.schemas.tables import Table
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
-from tests.builders import agent_message, instruction, outcome, seen, tool_trajectory, trajectory
+from tests.builders import agent_message, instruction, outcome, seen, tool_trajectory, trajectory, verdict
 from tests.errors import user_error
 from tests.pipelines.engine.stages import rows_of
 from tests.pipelines.operators.steps import job, run, stage
@@ -148,3 +148,15 @@ def test_rows_in_which_no_call_has_arguments_are_counted_and_noted(tmp_path: Pat
     (note,) = step.parameters.notes(manifest)
     assert note.startswith("warning: 1 of 2 rows have no arguments of calls")
     assert "rows_without_arguments" not in run(tmp_path, "sft", "plain", **{"from": "played"}).metrics
+
+
+def test_critiques_are_read_of_the_evidence_of_judges(tmp_path: Path) -> None:
+    seed_table(tmp_path / "runs", [trajectory("a"), trajectory("b"), trajectory("c")])
+    said = {"evidence": {"judges": [{"judge": "j", "score": 1.0, "reasons": "It is done."}]}}
+    unscored = {"status": "unscored", "score": None, "passed": None, "reason": "cut_off", **said}
+    verdicts = [verdict("a", name="judge", **said), verdict("b", name="judge", **unscored)]
+    seed_table(tmp_path / "verdicts", verdicts)
+    rows = {"from": "runs", "verdicts": "verdicts", "score": None, "critique": "judge"}
+    manifest = run(tmp_path, "scorer_rows", "rows", **rows)
+    assert (manifest.counts.written, manifest.reasons) == (1, {"unscored": 2})
+    assert [(row.trajectory_id, row.critique) for row in rows_of(tmp_path / "rows")] == [("a", "It is done.")]

@@ -25,11 +25,13 @@ def test_numbers_of_steps_are_lowered_also_in_loops_and_forks(tmp_path: Path) ->
         {"operator": "fork", "routes": {"a": [train], "b": [{**train, "max_steps": 2}]}},
         {"operator": "spec_env", "n": 2, "as": "few"},
         {"operator": "select_diverse", "of": "explored", "size": 78, "as": "chosen"},
+        {"operator": "mix", "from": ["explored"], "size": 100, "as": "mixed"},
+        {"operator": "mix", "from": ["explored"], "as": "all"},
     ]
     path = tmp_path / "recipe.yaml"
     path.write_text(dump_yaml({"name": "big", "run_dir": "runs/big/", "steps": steps}), encoding="utf-8")
     small = preview(read_recipe(path, ()), 4)
-    environments, loop, fork, few, chosen = small.steps
+    environments, loop, fork, few, chosen, mixed, everything = small.steps
     assert environments == {**make, "n": 4, "held_out": 0.25, "as": "environments"}
     assert loop["rounds"] == 3
     assert loop["steps"][0] == {**inner, "n": 4, "as": "t"}
@@ -37,6 +39,7 @@ def test_numbers_of_steps_are_lowered_also_in_loops_and_forks(tmp_path: Path) ->
     assert [fork["routes"][route][0]["max_steps"] for route in "ab"] == [4, 2]
     assert few["n"] == 2
     assert chosen["size"] == 4
+    assert (mixed["size"], mixed["short"], "short" in everything) == (100, "allow", False)
     assert small.run_dir == "runs/big-preview"
 
 
@@ -54,6 +57,23 @@ def test_tables_of_data_are_cut_and_those_that_are_looked_up_are_not(tmp_path: P
     read = recipe.model_copy(update={"data": {"runs": str(tmp_path / "runs")}})
     cut = Table.open(Path(preview(read, 3).data["runs"]))
     assert [row.trajectory_id for row in cut.rows()] == ["t0", "t1", "t2"]
+
+
+def test_sizes_and_quotas_of_many_rows_do_not_stop_a_preview(tmp_path: Path) -> None:
+    seed_table(tmp_path / "runs", [trajectory(f"t{number}", task_id=f"k{number % 4}") for number in range(20)])
+    quotas = [{"by": "task_id", "share": 0.3}]
+    steps = [
+        {"operator": "select_diverse", "of": "runs", "size": 10, "features": ["text"], "quotas": quotas, "as": "few"},
+        {"operator": "mix", "from": ["runs"], "size": 10, "quotas": quotas, "as": "mixed"},
+    ]
+    path = tmp_path / "recipe.yaml"
+    recipe = {"name": "few", "run_dir": str(tmp_path / "run"), "data": {"runs": str(tmp_path / "runs")}, "steps": steps}
+    path.write_text(dump_yaml(recipe), encoding="utf-8")
+    assert agentmill("run", path) == 0
+    assert agentmill("run", path, "--preview", 3) == 0
+    small = tmp_path / "run-preview"
+    kept = [[row.kept for row in Table.open(small / name).rows()] for name in ("few", "mixed")]
+    assert kept == [[True] * 3, [True] * 3]
 
 
 def test_a_preview_runs_beside_the_recipe(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from agentmill.schemas.records.rows import ScorerRow
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label, Value
 from agentmill.schemas.views.annotations import NOTHING, Annotations
-from agentmill.schemas.views.scorer_rows import ScorerRows
+from agentmill.schemas.views.scorer_rows import ScorerRows, critique_of
 from agentmill.schemas.views.view import Unused
 from tests.builders import agent_message, instruction, outcome, trajectory, verdict
 
@@ -43,6 +43,32 @@ def test_labels_and_critiques() -> None:
     first, second = rows(trajectory(), SAID, rows="step", score=None, label="kind", critique="judge")
     assert (first.value, first.label, first.critique, first.item) == (None, "idle", None, 2)
     assert (second.value, second.label, second.critique, second.item) == (None, None, "It reaches the goal.", 4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "critique"),
+    [
+        ({"reason": "It is done."}, "It is done."),
+        (
+            {"evidence": {"judges": [{"reasons": "Short. "}, {"reasons": "Right."}, {"reasons": "Short."}]}},
+            "Short.\n\nRight.",
+        ),
+        ({"evidence": {"reasons": ["Right.", " "]}}, "Right."),
+        ({"evidence": {"judges": "none", "reasons": [3]}}, None),
+        ({}, None),
+        ({"status": "unscored", "score": None, "passed": None, "reason": "cut_off"}, None),
+        ({"status": "unscored", "passed": None, "evidence": {"reasons": ["Right."]}}, None),
+    ],
+)
+def test_a_critique_is_what_a_scored_verdict_gives_in_words(fields: dict[str, Any], critique: str | None) -> None:
+    assert critique_of(verdict(name="judge", **fields)) == critique
+    said = Annotations(verdicts={(None, "judge"): verdict(name="judge", **fields)})
+    if critique is None:
+        with pytest.raises(Unused):
+            rows(trajectory(), said, score=None, critique="judge")
+    else:
+        (row,) = rows(trajectory(), said, score=None, critique="judge")
+        assert row.critique == critique
 
 
 def test_copied_steps_are_left_to_the_parent() -> None:
