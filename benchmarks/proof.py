@@ -20,10 +20,12 @@ import functools
 import gzip
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from attempts import ATTEMPTS, Attempt, note, read_attempts
 from pooling import Kept, Run, effects, evaluations_of, measures, pool
 from proof_table import page
 from recipes import STAND_IN
@@ -35,6 +37,7 @@ from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.preview import SUFFIX, preview
 from agentmill.pipelines.recipes.run_folder import SUMMARY
 from agentmill.pipelines.serving.models import SAMPLED
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.manifest import write_atomically
@@ -46,24 +49,10 @@ DEVELOPMENT = 1000
 LARGE = ("scale",)
 """Recipes that take hours without a GPU. They are run where they are named."""
 
-ATTEMPTS = "attempts.jsonl"
 EPISODES = "episodes"
 KEPT = ".json.gz"
 Program = Callable[[Sequence[str]], int]
 """Runs ``agentmill`` with these arguments, and returns its exit status."""
-
-
-class Attempt(msgspec.Struct, frozen=True):
-    """A run that is begun or goes on, noted before, and again when it is ``finished``.
-
-    ``recipe`` is the digest of its file, so that a change after a look shows.
-    """
-
-    seed: int
-    name: str
-    recipe: str
-    finished: bool
-    preview: bool = False
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,27 +127,21 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         # Before it runs: also a run that is killed, or refused since its recipe was changed, was tried.
         new = not before or noted[-1:] != [attempt.recipe]
         if new:
-            self.note(attempt)
+            note(self.out / ATTEMPTS, attempt)
         status = program(["run", str(self.files[name]), *options, *self.overrides(name, seed)])
         done = status == 0 and (self.data or summary.exists())
         if new and done:
-            self.note(msgspec.structs.replace(attempt, finished=True))
+            note(self.out / ATTEMPTS, msgspec.structs.replace(attempt, finished=True))
         return done
 
-    def note(self, attempt: Attempt) -> None:
-        """Keep what was tried, with what was tried before."""
-        self.out.mkdir(parents=True, exist_ok=True)
-        with (self.out / ATTEMPTS).open("ab") as file:
-            file.write(msgspec.json.encode(attempt) + b"\n")
-
     def attempts(self) -> list[Attempt]:
-        """All that was tried under seeds of this kind."""
-        file = self.out / ATTEMPTS
-        lines = file.read_bytes().splitlines() if file.exists() else []
-        found = [msgspec.json.decode(line, type=Attempt) for line in lines]
+        """All that was tried under seeds of this kind, here and where what is pooled was run. Raises ``UserError``."""
+        others = [folder for folder in self.pooled if folder.resolve() != (self.out / EPISODES).resolve()]
+        files = [*(folder / ATTEMPTS for folder in others), self.out / ATTEMPTS]
         return [
             each
-            for each in found
+            for file in files
+            for each in read_attempts(file)
             if (each.seed >= DEVELOPMENT) == self.development and each.preview == bool(self.preview)
         ]
 
@@ -191,9 +174,9 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         Raises ``UserError`` where neither is there.
         """
         if run.file is not None:
-            return read_kept(run.file)
+            return read_kept(run.file, run)
         file = self.out / EPISODES / f"seed-{run.seed}" / f"{run.folder.name}{KEPT}"
-        noted = [each.recipe for each in self.attempts() if (each.seed, each.name) == (run.seed, run.name)]
+        noted = [each.recipe for each in self.attempts() if each.finished and each.key == (run.seed, run.name)]
         recipe = noted[-1] if noted else digest(self.recipe_text(run.name))
         try:
             found = Kept(seed=run.seed, name=run.name, recipe=recipe, evaluations=evaluations_of(run))
@@ -202,7 +185,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
             if not file.exists():
                 raise
             print(f"{run.name}, seed {run.seed}: pooled by {file}: {error}", file=sys.stderr, flush=True)
-            return read_kept(file)
+            return read_kept(file, run)
         file.parent.mkdir(parents=True, exist_ok=True)
         # Without the time, so that the same run gives the same file.
         write_atomically(file, gzip.compress(msgspec.json.encode(found), mtime=0), file.parent)
@@ -212,11 +195,20 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         """The recipe of a run as it is now."""
         return (RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
 
-    def write(self) -> Path:
-        """Pool all finished runs, and write the results as JSON and as a page; the path of the latter."""
-        runs = self.runs()
-        kept = [self.kept(run) for run in runs if run.finished]
-        attempts, evaluations = self.attempts(), pool(kept)
+    def write(self) -> tuple[Path, bool]:
+        """Pool all finished runs, and write the results as JSON and as a page; the path of the latter.
+
+        Also whether all finished runs could be read; one that could not is left out and named. Raises ``UserError``.
+        """
+        runs, attempts = self.runs(), self.attempts()
+        kept: list[Kept] = []
+        for run in (run for run in runs if run.finished):
+            try:
+                kept.append(self.kept(run))
+            except UserError as error:
+                print(f"{run.name}, seed {run.seed}: left out: {error}", file=sys.stderr, flush=True)
+        self.keep_attempts()
+        evaluations = pool(kept)
         found = effects(evaluations)
         measured = {f"{each.recipe}/{each.name}": measures(each) for each in evaluations}
         results = {
@@ -230,13 +222,29 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         self.out.mkdir(parents=True, exist_ok=True)
         write_atomically(self.out / f"{self.title}.json", text + b"\n", self.out)
         written = self.out / f"{self.title}.md"
-        write_atomically(written, page(self.title, runs, [*attempts, *kept], found, measured).encode(), self.out)
-        return written
+        write_atomically(written, page(self.title, runs, attempts, kept, found, measured).encode(), self.out)
+        return written, len(kept) == sum(run.finished for run in runs)
+
+    def keep_attempts(self) -> None:
+        """Put all that was tried to what is kept of it, so that it is known where that is pooled."""
+        file = self.out / ATTEMPTS
+        if file.exists():
+            (self.out / EPISODES).mkdir(exist_ok=True)
+            write_atomically(self.out / EPISODES / ATTEMPTS, file.read_bytes(), self.out)
 
 
-def read_kept(file: Path) -> Kept:
-    """What was kept of a run."""
-    return msgspec.json.decode(gzip.decompress(file.read_bytes()), type=Kept)
+def read_kept(file: Path, run: Run) -> Kept:
+    """What was kept of a run. Raises ``UserError`` for a file that is damaged, or of another run."""
+    try:
+        found = msgspec.json.decode(gzip.decompress(file.read_bytes()), type=Kept)
+    except (OSError, EOFError, zlib.error, msgspec.MsgspecError) as error:
+        raise UserError(f"{file} is damaged ({error}); copy it again", ErrorCode.DAMAGED_FILE) from error
+    if (found.seed, found.name) != (run.seed, run.name):
+        raise UserError(
+            f"{file} is of {found.name} under seed {found.seed}; expected it as seed-{found.seed}/{found.name}{KEPT}",
+            ErrorCode.RECORDS_CONFLICT,
+        )
+    return found
 
 
 @functools.cache
@@ -311,13 +319,18 @@ def run_seed(study: Study, seed: int, program: Program) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None, program: Program = agentmill) -> int:
-    """Run what the command line asks for; 1 where a run did not end."""
+    """Run what the command line asks for; 1 where a run did not end or cannot be read, 2 for a damaged file."""
     study = study_of(arguments)
-    ended = [run_seed(study, seed, program) for seed in study.seeds if not study.pooled]
-    if not study.data:
-        written = study.write()
-        print(written.read_text(encoding="utf-8"))
-        print(f"written to {written}, with all measures in {written.with_suffix('.json').name}")
+    try:
+        ended = [run_seed(study, seed, program) for seed in study.seeds if not study.pooled]
+        if not study.data:
+            written, whole = study.write()
+            ended.append(whole)
+            print(written.read_text(encoding="utf-8"))
+            print(f"written to {written}, with all measures in {written.with_suffix('.json').name}")
+    except UserError as error:
+        print(f"proof.py: {error.labelled()}", file=sys.stderr)
+        return 2
     return 0 if all(ended) else 1
 
 

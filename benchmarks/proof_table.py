@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
-from pooling import Effect, Run
+from attempts import Attempt, last_of_each
+from pooling import Effect, Kept, Run
 
 from agentmill.pipelines.evaluation import BY
 from agentmill.pipelines.recipes.summary import FEW_ENVIRONMENTS, interval, percent
@@ -38,42 +38,49 @@ EFFECTS = [
 MODELS = ["evaluation", "split", "model", "success", "95 %", "tasks", "environments", "unscored"]
 
 
-class Tried(Protocol):
-    """A run that was begun: its recipe, and the digest of its file."""
-
-    name: str
-    recipe: str
-
-
 def page(
     title: str,
     runs: Sequence[Run],
-    attempts: Iterable[Tried],
+    attempts: Sequence[Attempt],
+    kept: Sequence[Kept],
     effects: Sequence[Effect],
     measured: Mapping[str, JsonObject],
 ) -> str:
     """The whole page, in Markdown; ``measured`` has the measures of each evaluation by its name."""
-    lines = [f"# {title}", "", NOTES[title], "", *state_of(runs, attempts), ""]
+    lines = [f"# {title}", "", NOTES[title], "", *state_of(runs, attempts, kept), ""]
     if effects:
         lines += ["Success in percent, effects in points. Intervals and p-values are clustered by environment over all"]
         lines += [f"seeds; p-values are not corrected for the {len(effects)} comparisons.", ""]
-        lines += [*table(EFFECTS, map(effect_cells, effects)), ""]
-        lines += [*few_lines(effects), "## Models", "", *table(MODELS, model_rows(measured)), ""]
+        lines += [*table(EFFECTS, map(effect_cells, effects)), "", *few_lines(effects)]
+    if alone := list(not_compared(effects, measured)):
+        lines += [f"Not compared, since no scored task is that of its control, too: {', '.join(alone)}.", ""]
+    if measured:
+        lines += ["## Models", "", *table(MODELS, model_rows(measured)), ""]
     for name, found in measured.items():
         if any(BY in measures for labels in found.values() for measures in labels.values()):
             lines += [f"## {name}, by groups of tasks", "", *group_table(found), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def state_of(runs: Sequence[Run], attempts: Iterable[Tried]) -> Iterator[str]:
-    """Which runs are finished, which are not, and which recipes were changed between attempts."""
+def state_of(runs: Sequence[Run], attempts: Sequence[Attempt], kept: Sequence[Kept]) -> Iterator[str]:
+    """Which runs are finished, which are not or no longer there, and which recipes were changed between attempts."""
+    finished = {(run.seed, run.name) for run in runs if run.finished}
     seeds = sorted({run.seed for run in runs})
-    yield f"{sum(run.finished for run in runs)} finished runs, seeds {', '.join(map(str, seeds)) or 'none'}."
-    unfinished = [f"{run.name} (seed {run.seed})" for run in runs if not run.finished]
-    if unfinished:
-        yield f"Begun and not finished: {', '.join(unfinished)}."
+    yield f"{len(finished)} finished runs, seeds {', '.join(map(str, seeds)) or 'none'}."
+    tried = last_of_each(attempts)
+    begun = {key for key, last in tried.items() if not last.finished}
+    begun |= {(run.seed, run.name) for run in runs if not run.finished}
+    gone = {key for key, last in tried.items() if last.finished} - {(run.seed, run.name) for run in runs}
+    unread = finished - {(each.seed, each.name) for each in kept}
+    for what, keys in (
+        ("Begun and not finished", begun),
+        ("Finished, and no longer here", gone),
+        ("Finished, and left out since it cannot be read", unread),
+    ):
+        if keys:
+            yield f"{what}: {', '.join(f'{name} (seed {seed})' for seed, name in sorted(keys))}."
     versions: dict[str, set[str]] = defaultdict(set)
-    for each in attempts:
+    for each in [*attempts, *kept]:
         versions[each.name].add(each.recipe)
     changed = [f"{name} ({len(found)} versions)" for name, found in versions.items() if len(found) > 1]
     if changed:
@@ -99,11 +106,24 @@ def effect_cells(effect: Effect) -> list[str]:
         f"{100 * difference.value:+.1f}",
         interval(difference.ci95, signed=True),
         f"{difference.p_value:.2g}",
-        ", ".join(f"{100 * value:+.1f}" for value in effect.by_seed.values()),
+        ", ".join(f"{seed}: {100 * value:+.1f}" for seed, value in effect.by_seed.items()),
         f"{difference.n:,}",
         f"{effect.unpaired:,}",
         str(difference.environments),
     ]
+
+
+def not_compared(effects: Sequence[Effect], measured: Mapping[str, JsonObject]) -> Iterator[str]:
+    """The models of an evaluation of several that are in no effect of their split."""
+    known = {
+        (f"{each.recipe}/{each.evaluation}", each.split, side)
+        for each in effects
+        for side in (each.control, each.treatment)
+    }
+    for name, splits in measured.items():
+        for split, labels in splits.items():
+            if len(labels) > 1:
+                yield from (f"{name} {split} {label}" for label in labels if (name, split, label) not in known)
 
 
 def few_lines(effects: Sequence[Effect]) -> list[str]:

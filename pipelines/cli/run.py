@@ -236,6 +236,8 @@ def show_seeds(result: SeedsResult) -> None:
     table(f"{result.name}: success over {len(result.run_dirs)} seeds", SEED_COLUMNS, seed_rows(result))
     if not result.measures:
         say("none of the runs has an evaluation to compare")
+    for line in result.warnings:
+        say(line)
     for seed, run_dir in result.run_dirs.items():
         say(f"seed {seed}: {run_dir}")
 

@@ -99,9 +99,14 @@ class Evaluate(TaskStep):
                 raise ValueError(
                     f"`constrained` names {name!r}, which is not in `models`.{near_match(name, self.models)}"
                 )
-        labels = [*self.models, *(name + CONSTRAINED for name in self.constrained), DIFFERENCE]
-        if len(set(labels)) < len(labels):
-            raise ValueError(f"names ending in {CONSTRAINED} and {DIFFERENCE!r} are taken; call the models otherwise")
+        if len(set(self.constrained)) < len(self.constrained):
+            raise ValueError(f"`constrained` names one twice: {', '.join(self.constrained)}")
+        taken = next((name for name in self.models if name.endswith(CONSTRAINED) or name == DIFFERENCE), None)
+        if taken is not None:
+            raise ValueError(
+                f"`models` has {taken!r}: names ending in {CONSTRAINED} and {DIFFERENCE!r} are those of results; call"
+                " the model otherwise"
+            )
         try:
             free = self._agents()
             constrained = [self._agent(run) for run in self.runs() if run.constrained]

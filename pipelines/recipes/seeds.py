@@ -14,7 +14,7 @@ import msgspec
 
 from agentmill.pipelines.evaluation import Interval, student_interval
 from agentmill.pipelines.recipes.grammar import read_recipe
-from agentmill.pipelines.recipes.summary import Summary, interval, percent
+from agentmill.pipelines.recipes.summary import Summary, interval, note_lines, percent, unscored_lines, warning_lines
 from agentmill.pipelines.terminal.console import Cell
 
 SEED_COLUMNS = ["split", "model", "seeds", "success", "95 %", "deviation", "lowest", "highest"]
@@ -35,11 +35,15 @@ class SeedMeasure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeedsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs of one recipe by seed, with their folders, and what the evaluations of each measured."""
+    """Runs of one recipe by seed, with their folders, and what the evaluations of each measured.
+
+    ``warnings`` are those of the runs: of lost episodes, of few environments, and of their steps.
+    """
 
     name: str
     run_dirs: dict[int, str]
     measures: list[SeedMeasure]
+    warnings: list[str]
 
 
 def seed_overrides(recipe: Path, overrides: Sequence[str], number: int) -> list[list[str]]:
@@ -63,7 +67,14 @@ def over_seeds(summaries: Sequence[Summary]) -> SeedsResult:
         name=summaries[0].name,
         run_dirs={summary.seed: str(summary.run_dir) for summary in summaries},
         measures=[measure(split, model, found) for (split, model), found in values.items()],
+        warnings=[f"seed {summary.seed}: {line}" for summary in summaries for line in warnings_of(summary)],
     )
+
+
+def warnings_of(summary: Summary) -> list[str]:
+    """What to know of a run's figures."""
+    notes = [line for line in note_lines(summary) if "warning: " in line]
+    return [*notes, *warning_lines(summary), *unscored_lines(summary)]
 
 
 def measure(split: str, model: str, values: dict[int, float]) -> SeedMeasure:

@@ -109,8 +109,11 @@ def better(until: Until, value: float, than: float) -> bool:
 def measured(until: Until, file: Path) -> float:
     """The watched measure in an ``evaluation.json``. Raises ``UserError``."""
     try:
-        splits: Mapping[str, Mapping[str, Any]] = msgspec.json.decode(file.read_bytes())["splits"]
-    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError) as error:
+        found = msgspec.json.decode(file.read_bytes())
+        splits: Mapping[str, Mapping[str, Any]] = found["splits"]
+        # Those of the step: a split also has them with legal commands only.
+        model = until.model or found["models"][-1]
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, IndexError, TypeError) as error:
         raise UserError(
             f"{file} is damaged ({error}); remove it and run the recipe again", ErrorCode.DAMAGED_FILE
         ) from error
@@ -119,7 +122,6 @@ def measured(until: Until, file: Path) -> float:
     for name in names:
         models = {each: found for each, found in splits.get(name, {}).items() if each != DIFFERENCE}
         known = sorted({each for found in splits.values() for each in found} - {DIFFERENCE})
-        model = until.model or next(reversed(models), None)
         value = models.get(str(model), {}).get(until.measure)
         if value is None:
             raise UserError(

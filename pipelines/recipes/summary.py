@@ -227,7 +227,7 @@ def evaluation_lines(summary: Summary) -> list[str]:
 
 def unscored_lines(summary: Summary) -> list[str]:
     """A warning for each model some of whose episodes were dropped or not judged: these may be the hard ones."""
-    why = "were dropped or have no scored verdict; its rates are those of the others"
+    why = "were dropped, ran out of time or have no scored verdict; its rates are those of the others"
     return [
         f"{split}: warning: {unscored:,} of {unscored + measures['episodes']:,} episodes of {model} {why}"
         for split, models in summary.evaluation.items()

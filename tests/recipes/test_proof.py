@@ -24,7 +24,6 @@ from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import Plan, make_plan
 from agentmill.schemas.records.rows import SftRow
 from tests.builders import trajectory, verdict
-from tests.errors import user_error
 from tests.pages import ROOT
 from tests.pipelines.cli.tables import agentmill, write_environments
 
@@ -42,7 +41,7 @@ def proof() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "benchmarks")
         yield importlib.import_module("proof")
-    for name in ("proof", "proof_table", "pooling", "recipes"):
+    for name in ("proof", "proof_table", "pooling", "attempts", "recipes"):
         sys.modules.pop(name, None)
 
 
@@ -285,8 +284,95 @@ def test_a_run_whose_tables_were_moved_is_pooled_by_its_episodes(
     assert "wording, seed 0: pooled by" in errors
     assert "wording.json.gz is left out" in errors
     shutil.rmtree(small / "episodes")
-    with user_error("table-missing"):
-        proof.study_of(given).write()
+    # What can be read is pooled all the same.
+    (small / "moved").rename(small / "seed-0/skill")
+    (small / "seed-0/wording/other_tasks").rename(small / "moved")
+    written, whole = proof.study_of(given).write()
+    assert not whole
+    assert "wording, seed 0: left out: there is no table at" in capsys.readouterr().err
+    assert "Finished, and left out since it cannot be read: wording (seed 0)." in written.read_text()
+    assert json.loads((small / "proof.json").read_text())["effects"] == before["effects"][:1]
+
+
+def test_what_was_tried_is_named_also_where_nothing_is_left_of_it(proof: Any, small: Path) -> None:
+    given = ["--seeds", "0", "1", "--out", str(small)]
+    assert proof.main(given, lambda arguments: 1) == 1
+    assert "Begun and not finished: skill (seed 0), skill (seed 1)." in (small / "proof.md").read_text()
+    assert proof.main(given, in_process) == 0
+    assert "not finished" not in (small / "proof.md").read_text()
+    for folder in ("seed-1", "episodes/seed-1"):
+        shutil.rmtree(small / folder)
+    proof.study_of(given).write()
+    assert "Finished, and no longer here: skill (seed 1), wording (seed 1)." in (small / "proof.md").read_text()
+    # Its episodes are kept, and what is tried now fails.
+    shutil.rmtree(small / "seed-0/wording")
+    assert proof.main([*given[:1], "0", *given[3:]], lambda arguments: int("wording" in arguments[1])) == 1
+    assert "Begun and not finished: wording (seed 0)." in (small / "proof.md").read_text()
+    elsewhere = small / "elsewhere"
+    assert proof.main(["--pool", str(small / "episodes"), "--out", str(elsewhere)], in_process) == 0
+    text = (elsewhere / "proof.md").read_text()
+    assert "Begun and not finished: wording (seed 0)." in text
+    assert "Finished, and no longer here: skill (seed 1), wording (seed 1)." in text
+
+
+def test_the_recipe_that_is_kept_is_that_of_the_finished_run(proof: Any, small: Path) -> None:
+    given = ["--seeds", "0", "--out", str(small)]
+    assert proof.main(given, in_process) == 0
+    file = small / "episodes/seed-0/wording.json.gz"
+    before = file.read_bytes()
+    (proof.RECIPES / "wording.yaml").write_text(f"{WORDING}# changed\n")
+    assert proof.main(given, lambda arguments: int("wording" in arguments[1])) == 1
+    assert file.read_bytes() == before
+    assert "Changed between attempts: wording (2 versions)." in (small / "proof.md").read_text()
+
+
+def test_damaged_files_are_named_and_a_line_that_is_not_whole_is_passed_over(
+    proof: Any, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--seeds", "0", "--out", str(small)]
+    assert proof.main(given, in_process) == 0
+    attempts = small / proof.ATTEMPTS
+    with attempts.open("ab") as file:
+        file.write(b'{"seed":0,"na')
+    shutil.rmtree(small / "seed-0/wording")
+    assert proof.main(given, in_process) == 0
+    assert len(proof.study_of(given).attempts()) == len(attempts.read_bytes().splitlines()) - 1
+
+    there = small / "there"
+    shutil.copytree(small / "episodes", there)
+    (there / "seed-1").mkdir()
+    shutil.copy(there / "seed-0/skill.json.gz", there / "seed-1/skill.json.gz")
+    torn = there / "seed-0/wording.json.gz"
+    torn.write_bytes(torn.read_bytes()[:-20])
+    capsys.readouterr()
+    assert proof.main(["--pool", str(there), "--out", str(small / "new")], in_process) == 1
+    errors = capsys.readouterr().err
+    assert f"wording, seed 0: left out: {torn} is damaged" in errors
+    assert "seed-1/skill.json.gz is of skill under seed 0; expected it as seed-0/skill.json.gz" in errors
+    attempts.write_text('{"seed": "none"}\n')
+    assert proof.main(given, in_process) == 2
+    assert f"{attempts}, line 1, is no attempt" in capsys.readouterr().err
+
+
+def test_models_that_cannot_be_compared_are_in_the_table_all_the_same(proof: Any) -> None:
+    pooling, table = importlib.import_module("pooling"), importlib.import_module("proof_table")
+    own = of_one_seed(proof, 0, "ab")
+    own.episodes["new"]["tuned"] = []
+    found, measured = pooling.effects([own]), {"skill/short": pooling.measures(own)}
+    text = table.page("proof", [], [], [], found, measured)
+    assert not found
+    assert "Not compared, since no scored task is that of its control, too: skill/short new base" in text
+    assert "skill/short new tuned." in text
+    assert "| skill/short | new | tuned | - | - | 0 | 0 | 7 |" in text
+
+
+def test_effects_are_shown_with_their_seeds(proof: Any) -> None:
+    pooling, table = importlib.import_module("pooling"), importlib.import_module("proof_table")
+    found: dict[tuple[str, str], Any] = {}
+    for seed, better in ((0, "ab"), (7, "b")):
+        pooling.add(found, of_one_seed(proof, seed, better))
+    (effect,) = pooling.effects([*found.values()])
+    assert "0: +50.0, 7: +16.7" in table.effect_cells(effect)
 
 
 def test_development_says_that_it_is_no_evidence_and_a_run_that_failed_is_named(proof: Any, small: Path) -> None:

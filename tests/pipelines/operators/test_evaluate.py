@@ -171,6 +171,9 @@ def test_tables_of_the_rollout_are_inputs_of_the_step() -> None:
         ({"k": 0}, ("invalid-value", "1", "0")),
         ({"tools": "none"}, ("key-not-for-this", "tools: none", "answer_match")),
         ({"context": "fold"}, ("rule-broken", "context: fold", "summarizer")),
+        ({"constrained": ["tuned", "tuned"]}, ("rule-broken", "`constrained` names one twice")),
+        ({"models": {"a": "base", "b_constrained": "base"}}, ("rule-broken", "'b_constrained'")),
+        ({"models": {"a": "base", "paired_difference": "base"}}, ("rule-broken", "'paired_difference'")),
         ({"constrain": "admissible", "constrained": ["tuned"]}, ("rule-broken", "constrained", "admissible")),
     ],
 )

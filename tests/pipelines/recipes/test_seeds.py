@@ -44,6 +44,17 @@ def test_the_mean_over_seeds_has_an_interval_and_a_deviation() -> None:
     assert seed_rows(result)[1][:3] == ["test", "tuned", 2]
 
 
+def test_warnings_of_each_run_are_there() -> None:
+    few = {"success": 0.5, "episodes": 5, "unscored": 95, "environments": 2}
+    lost = msgspec.structs.replace(summary(3), evaluation={"test": {"base": few}})
+    whole = msgspec.structs.replace(
+        summary(4), evaluation={"test": {"base": {**few, "unscored": 0, "environments": 20}}}
+    )
+    environments, unscored = over_seeds([lost, whole]).warnings
+    assert environments.startswith("seed 3: test: warning: only 2 environments")
+    assert unscored.startswith("seed 3: test: warning: 95 of 100 episodes of base were dropped")
+
+
 def test_one_value_has_no_interval() -> None:
     (only,) = over_seeds([summary(0, base=0.25)]).measures
     assert (only.mean, only.ci95, only.deviation) == (0.25, None, None)

@@ -13,6 +13,9 @@ from agentmill.pipelines.recipes.stopping import Until, decide
 from agentmill.schemas.config import validate
 from tests.errors import user_error
 
+NAMED = {"models": ["base", "tuned"], "inputs": {}}
+"""What ``evaluation.json`` has besides the splits."""
+
 
 def rounds(folder: Path, values: Sequence[Mapping[str, Any]]) -> list[Path]:
     """Folders of rounds with evaluations: of each round the splits, of which the values are those of two models."""
@@ -22,12 +25,14 @@ def rounds(folder: Path, values: Sequence[Mapping[str, Any]]) -> list[Path]:
             split: {
                 "base": {"success": 0.9},
                 "tuned": {"success": value, "loop_rate": 1 - value},
+                "base_constrained": {"success": 0.95},
+                "tuned_constrained": {"success": 1 - value},
                 "paired_difference": {},
             }
             for split, value in splits.items()
         }
         (place / "evaluation").mkdir(parents=True)
-        (place / "evaluation/evaluation.json").write_bytes(msgspec.json.encode({"inputs": {}, "splits": found}))
+        (place / "evaluation/evaluation.json").write_bytes(msgspec.json.encode({**NAMED, "splits": found}))
     return folders
 
 
@@ -71,7 +76,7 @@ def test_the_mean_over_splits_or_one_of_them_of_the_last_model_or_another(tmp_pa
 
 @pytest.mark.parametrize("parameters", [{"split": "c"}, {"model": "other"}])
 def test_a_split_or_model_that_was_not_evaluated_is_refused(tmp_path: Path, parameters: dict[str, str]) -> None:
-    with user_error("unknown-name", "evaluation.json", "splits a and the models base, tuned"):
+    with user_error("unknown-name", "evaluation.json", "splits a and the models base, base_constrained, tuned"):
         decide(until(**parameters), rounds(tmp_path, [{"a": 0.2}]))
 
 

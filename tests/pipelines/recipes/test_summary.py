@@ -91,7 +91,7 @@ def test_episodes_that_were_dropped_or_not_judged_are_a_warning() -> None:
     results = {"base": found, "tuned": msgspec.structs.replace(found, unscored=2)}
     lost = msgspec.structs.replace(summary(), evaluation={"s": msgspec.to_builtins(results)})
     (line,) = evaluation_lines(lost)
-    assert line.startswith("s: warning: 2 of 12 episodes of tuned were dropped or have no scored verdict; its rates")
+    assert line.startswith("s: warning: 2 of 12 episodes of tuned were dropped, ran out of time or have no ")
 
 
 def test_intervals_of_an_earlier_version_are_a_warning() -> None:
