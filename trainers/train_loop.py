@@ -103,9 +103,11 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
 def check_weights(rows: TrainingRows) -> None:
     """Raises ``UserError`` where every row, or all that carries loss in them, has the weight 0."""
     table = rows.examples.data.table
-    # Of fine-tuning the weights are those of tokens.
-    column = table.column("weights" if "weights" in table.column_names else "weight")
-    for chunk in column.chunks:
+    # Of fine-tuning the weights are those of tokens; values of scores have none.
+    name = next((name for name in ("weights", "weight") if name in table.column_names), None)
+    if name is None:
+        return
+    for chunk in table.column(name).chunks:
         values = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
         # The first is mostly enough, and all would be read for each start.
         if pc.any(pc.not_equal(values, 0)).as_py():

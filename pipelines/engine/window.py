@@ -73,15 +73,21 @@ class Window:
         self._loop.call_soon_threadsafe(self._start, pending, self._generation)
 
     def next_completed(self) -> Completed:
-        """Wait for the next unit to end. Raises ``RuntimeError`` if none is in flight, ``Stopped`` if the run stops."""
+        """Wait for the next unit to end.
+
+        Raises ``RuntimeError`` if none is in flight or the loop has ended, ``Stopped`` if the run stops.
+        """
         if not self.in_flight:
             raise RuntimeError("nothing is in flight")
         completed = None
         while completed is None:
             # In steps, since the flag of an interrupt wakes nobody who waits.
             stop.check()
+            alive = self._thread.is_alive()
             with contextlib.suppress(queue.Empty):
                 completed = self._completed.get(timeout=_POLL_S)
+            if completed is None and not alive:
+                raise RuntimeError("the loop of the window has ended with units in flight")
         self.in_flight -= len(completed.pending.unit)
         return completed
 
@@ -140,6 +146,12 @@ class Window:
             completed = Completed(pending, list(results))
         except Exception as error:  # noqa: BLE001 - handed to the feeding thread, which judges it
             completed = Completed(pending, error=error)
+        except BaseException as error:
+            # A program that exits, or cancels what it is run in, must not end the loop: nothing would complete again.
+            completed = Completed(pending, error=RuntimeError(f"{type(error).__name__}: {error}"))
+            if isinstance(error, asyncio.CancelledError):
+                done.put(completed)
+                raise
         done.put(completed)
 
     async def _cancel(self) -> None:

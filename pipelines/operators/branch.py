@@ -18,6 +18,8 @@ from agentmill.pipelines.operators.rollout import Acting
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
@@ -62,6 +64,18 @@ class Branch(FilterParameters, Acting, BranchStrategy):
         if self.depth == 1 and self.teacher is not None:
             return ["teacher"]
         return super().drawing(models)
+
+    def check_models(self, models: Mapping[str, ModelConfig]) -> None:
+        """As ``Acting.check_models``. Raises ``UserError``, too, for several branches of a turn that nobody draws."""
+        super().check_models(models)
+        # As for temperature 0, this is no warning: equal branches would count as samples.
+        fixed = self.given is not None and (self.depth == 1 or self.then == "recorded")
+        if self.k > 1 and fixed and not self.distinct:
+            raise UserError(
+                f"k: {self.k} makes {self.k} equal branches of a turn, since no model takes a turn after `given`\n"
+                "give `k: 1`, or let a model take the turns",
+                ErrorCode.DRAWS_EQUAL,
+            )
 
     def pieces(self, rows: Mapping[str, Rows]) -> Most:
         """The branches of a trajectory with as many turns as it can have."""

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from agentmill.pipelines.operators.bounds import Most, Rows
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
-from agentmill.pipelines.operators.proposals import HELD_OUT_ENVIRONMENTS, HELD_OUT_TASKS, Numbers
+from agentmill.pipelines.operators.proposals import HELD_OUT_ENVIRONMENTS, HELD_OUT_TASKS, OF_SPLIT, Numbers
 from agentmill.pipelines.operators.spec_env import HELD_OUT, TRAIN
 from agentmill.pipelines.operators.splits import check_held_out, falls_in
 from agentmill.schemas.records.manifest import Manifest
@@ -70,11 +70,21 @@ class EnvironmentTasks(Operator):
         return Rows(n=total, splits=splits, turns=turns_of_plan(plan), plan=plan)
 
     def too_few_notes(self, manifest: Manifest, fewer: str) -> list[str]:
-        """A warning of tasks that cannot be made, if there are any; ``fewer`` says what there are too few of."""
-        missing = manifest.reasons.get(TOO_FEW)
-        if not missing:
-            return []
-        return [f"warning: {missing:,} tasks cannot be made: {fewer}; the dead letters tell how many each has"]
+        """Warnings of tasks that cannot be made, and of far fewer that are held out than was asked for.
+
+        ``fewer`` says what there are too few of.
+        """
+        notes, missing = [], manifest.reasons.get(TOO_FEW)
+        if missing:
+            notes.append(f"warning: {missing:,} tasks cannot be made: {fewer}; the dead letters tell how many each has")
+        held, train = (manifest.metrics.get(f"{OF_SPLIT}{split}", 0) for split in (HELD_OUT_TASKS, TRAIN))
+        # Of tasks that were not made some were to be held out.
+        if held < self.held_out * (held + train) / 2:
+            notes.append(
+                f"warning: {held:,.0f} of {held + train:,.0f} tasks of train environments are held out, far less than"
+                f" held_out: {self.held_out:g}; give a smaller n, which environments can make, or a larger share"
+            )
+        return notes
 
 
 def train_environments(tables: Sequence[Table]) -> list[str]:

@@ -10,7 +10,7 @@ import msgspec
 from agentmill.pipelines.engine.errors import dead_letter
 from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit
 from agentmill.pipelines.operators.spec_env import HELD_OUT, TRAIN
-from agentmill.pipelines.operators.splits import falls_in
+from agentmill.pipelines.operators.splits import chosen, falls_in
 from agentmill.pipelines.operators.task_seeds import TaskSeeds
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.task import EnvironmentSpec, Task
@@ -29,6 +29,9 @@ UNSEEDED, WITH_WEAK = "tasks_without_seeds", "tasks_for_weak_skills"
 
 WITHHELD = "tasks_without_held_out_seeds"
 """The metric of tasks of split ``train`` that were not shown the seeds of their environment that are held out."""
+
+OF_SPLIT = "tasks."
+"""Before a split in the metrics of a manifest: so many tasks are in it."""
 
 ENVIRONMENTS_HELD = 4
 """Environments whose tasks are kept in memory until all of them were written."""
@@ -54,6 +57,12 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
             return HELD_OUT_ENVIRONMENTS
         held_out = self.held_out and falls_in(self.first[spec.environment_id] + number, self.held_out)
         return HELD_OUT_TASKS if held_out else TRAIN
+
+    def drawn_split(self, spec: EnvironmentSpec, number: int) -> str:
+        """The split of a task of an environment that has fewer than ``n``: those it lacks are always its last ones."""
+        if spec.split == HELD_OUT:
+            return HELD_OUT_ENVIRONMENTS
+        return HELD_OUT_TASKS if chosen(f"{self.seed}/{spec.environment_id}/{number}", self.held_out) else TRAIN
 
 
 class Writing(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +93,10 @@ class Proposals(AsyncOperation[EnvironmentSpec, Task]):
         del record
         return self._n
 
+    def measures(self, output: Task) -> Mapping[str, float]:
+        """Tasks by split."""
+        return {f"{OF_SPLIT}{output.split}": 1}
+
 
 class Proposal(Proposals):
     """Tasks by rules, those of an environment made together."""
@@ -101,8 +114,10 @@ class Proposal(Proposals):
         """The tasks, each in its split."""
         generator = generator_for(record.family, self._generators, self._options)
         made = await gather(generator.propose(record, self._n, self._numbers.seed), len(unit))
+        whole = all(isinstance(each, Task) for each in made)
+        split = self._numbers.split if whole else self._numbers.drawn_split
         return [
-            result_of(input_id, each, self, self._numbers.split(record, number))
+            result_of(input_id, each, self, split(record, number))
             for number, (input_id, each) in enumerate(zip(unit, made, strict=True))
         ]
 

@@ -12,8 +12,9 @@ from agentmill.pipelines.engine.operation import AnyOperation
 from agentmill.pipelines.operators.bounds import Most, Rows, for_words, product
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.rollout import Episodes
-from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
+from agentmill.pipelines.operators.rollout_operation import STOPPED, Actors, Rollout, SideTables
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.roles import several_agents
 from agentmill.schemas.views.view import Unused
@@ -75,6 +76,19 @@ class Revise(Episodes, ReviseStrategy):
         if "of" in reads:
             expect(reads, "of", "Trajectory")
         return super().writes(reads)
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """A warning of chains that a failure ended, whose earlier attempts are there."""
+        stopped = {
+            name.removeprefix(f"{STOPPED}."): n
+            for name, n in manifest.metrics.items()
+            if name.startswith(f"{STOPPED}.")
+        }
+        if not stopped:
+            return super().notes(manifest)
+        reasons = ", ".join(f"{reason} {n:,.0f}" for reason, n in sorted(stopped.items()))
+        chains = f"warning: {sum(stopped.values()):,.0f} chains of attempts were ended by a failure ({reasons})"
+        return [*super().notes(manifest), f"{chains}; the attempts before it are kept"]
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The attempts."""

@@ -5,6 +5,7 @@ One input is one piece of what the strategy plans.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from agentmill.pipelines.operators.selection_tables import NOT_SELECTED, Selecte
 from agentmill.pipelines.operators.splits import chosen
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.task import EnvironmentSpec, Task
-from agentmill.schemas.records.trajectory import Action, Trajectory
+from agentmill.schemas.records.trajectory import Action, Trajectory, Usage
 from agentmill.schemas.records.verdict import Dropped, Node
 from agentmill.schemas.views.annotations import NOTHING, Annotations
 from agentmill.schemas.views.view import Unused
@@ -32,6 +33,8 @@ from agentmill.synthesis.rollouts.strategy import Exploration, Strategy
 from agentmill.synthesis.strategies.revise import SILENT
 
 NODES = "nodes"
+STOPPED = "stopped"
+"""In ``extra`` of a trajectory, and before a reason in the metrics: what came after it was ended by a failure."""
 
 
 class Actors(Record):
@@ -74,6 +77,18 @@ class SideTables(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(record, Task):
             return record
         return self.tasks.get(record.task_id) if self.tasks is not None else None
+
+
+def stopped_measures(found: Sequence[Trajectory], spent: Usage) -> dict[str, float]:
+    """Where a piece was ended by a failure after ``found``: the reason, and what of the cost is in none of these."""
+    reason = found[-1].extra.get(STOPPED) if found else None
+    if reason is None:
+        return {}
+    known: Counter[str] = Counter()
+    for each in found:
+        known.update(tokens_of(each.usage))
+    lost = {f"lost_{name}": value - known[name] for name, value in tokens_of(spent).items() if value > known[name]}
+    return {f"{STOPPED}.{reason}": 1.0, **lost}
 
 
 class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
@@ -182,7 +197,8 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
         nodes = [each for each in found if isinstance(each, Node)]
         sides = {NODES: nodes} if nodes else {}
         selected = self._tables.selected
-        measures = {} if selected is None else selected.measures(identity(record))
+        measures = {} if selected is None else dict(selected.measures(identity(record)))
+        measures |= stopped_measures(trajectories, budget.usage)
         return [Result(input_id=trajectory_id, outputs=trajectories, sides=sides, measures=measures)]
 
     def dropped_measures(self, unit: Unit) -> Mapping[str, float]:
@@ -231,7 +247,7 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
             if not found or not isinstance(found[-1], Trajectory):
                 raise
             *before, last = found
-            return [*before, msgspec.structs.replace(last, extra={**last.extra, "stopped": error.reason})]
+            return [*before, msgspec.structs.replace(last, extra={**last.extra, STOPPED: error.reason})]
 
     def _exploration(self, record: Task | Trajectory) -> Exploration | None:
         """What the pieces of a record share, or ``None`` if its environment is not known."""

@@ -32,11 +32,12 @@ from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.ids import digest
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
-from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.task import CONTRAST, EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label, Selection
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.generators.task_author import OPERATOR as PROPOSE
+from agentmill.synthesis.generators.wrapping import OPERATOR as WRAPPED
 
 By = Literal["task", "environment", "family", "template"]
 K = TypeVar("K", str, tuple[str, str])
@@ -71,7 +72,9 @@ class Split(FilterParameters):
     tasks: TableNames | None = Field(
         default=None, description="tables of their tasks: a variant goes with what it was made from; skills"
     )
-    environments: TableNames | None = Field(default=None, description="tables of their environments, for by: family")
+    environments: TableNames | None = Field(
+        default=None, description="tables of their environments, for by: family or environment"
+    )
     by: By = Field(default="task", description="what stays together")
     shares: dict[Name, Annotated[float, Field(gt=0, lt=1)]] = Field(
         default={"train": 0.9, "test": 0.1}, min_length=2, description="the splits and their shares of trajectories"
@@ -92,8 +95,10 @@ class Split(FilterParameters):
                 f"`keep: {self.keep}` is none of `shares` ({', '.join(self.shares)})."
                 f"{near_match(self.keep, self.shares)}"
             )
-        if self.environments and self.by != "family":
-            raise ValueError(f"`environments` gives families; `by: {self.by}` needs none, so leave it out")
+        if self.environments and self.by not in ("family", "environment"):
+            raise ValueError(
+                f"`environments` gives families and copies; `by: {self.by}` needs neither, so leave it out"
+            )
         return self
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
@@ -146,7 +151,9 @@ class Grouping:
     def __init__(self, by: By, inputs: Inputs) -> None:
         self._by = by
         self._tasks = Lookup(tables_of(inputs, "tasks"), Task)
-        self._environments = Lookup(tables_of(inputs, "environments"), EnvironmentSpec, columns=["family"])
+        columns = ["family", "lineage"]
+        self._environments = Lookup(tables_of(inputs, "environments"), EnvironmentSpec, columns=columns)
+        self._variants: dict[str, str] = {}
         self._originals: dict[str, str] = {}
         self._templates: dict[Node, Node] = {}
 
@@ -154,6 +161,7 @@ class Grouping:
         """Load tasks and environments."""
         self._tasks.load()
         self._environments.load()
+        self._variants = variants(self._environments.all())
         if self._by == "task":
             self._originals = related(self._tasks.all())
 
@@ -175,7 +183,11 @@ class Grouping:
         self._templates = joined(links)
 
     def environment_of(self, trajectory: Trajectory) -> str | None:
-        """The id of its environment, from its task if it has none itself."""
+        """The id of its environment, from its task if it has none itself; of copies that of one of them."""
+        environment = self._own_environment_of(trajectory)
+        return environment and self._variants.get(environment, environment)
+
+    def _own_environment_of(self, trajectory: Trajectory) -> str | None:
         task = self._tasks.get(trajectory.task_id)
         return trajectory.environment_id or (None if task is None else task.environment_id)
 
@@ -185,9 +197,10 @@ class Grouping:
             return self._originals.get(trajectory.task_id or "", trajectory.task_id)
         if self._by == "template":
             return self._template(trajectory)
-        environment = self.environment_of(trajectory)
-        spec = self._environments.get(environment)
-        return environment if self._by == "environment" else None if spec is None else spec.family
+        if self._by == "environment":
+            return self.environment_of(trajectory)
+        spec = self._environments.get(self._own_environment_of(trajectory))
+        return None if spec is None else spec.family
 
     def _template(self, trajectory: Trajectory) -> str | None:
         """The skills that the generator gave the task, or else the instruction without its names; if it has none, the
@@ -201,7 +214,7 @@ class Grouping:
         return task.skills if task is not None else ()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_originals": {}, "_templates": {}}
+        return {**self.__dict__, "_originals": {}, "_templates": {}, "_variants": {}}
 
 
 def _nodes(sample: Sample) -> list[Node]:
@@ -224,6 +237,17 @@ def related(tasks: Iterable[Task]) -> dict[str, str]:
         written = lineage is not None and lineage.operator == PROPOSE
         made_from[task.task_id] = parents[:1] if written else parents
     return joined((task_id, each) for task_id, parents in made_from.items() for each in (task_id, *parents))
+
+
+def variants(environments: Iterable[EnvironmentSpec]) -> dict[str, str]:
+    """The group of environments of which one was made of the other, under other words or with other tools, by id."""
+    lineages = {each.environment_id: each.lineage for each in environments}
+    return joined(
+        (environment_id, each)
+        for environment_id, lineage in lineages.items()
+        if lineage is not None and lineage.operator in (WRAPPED, CONTRAST)
+        for each in (environment_id, *lineage.parents)
+    )
 
 
 def joined(links: Iterable[tuple[K, K]]) -> dict[K, K]:

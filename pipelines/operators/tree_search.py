@@ -13,13 +13,19 @@ from agentmill.pipelines.operators.rollout import Acting, Episodes
 from agentmill.pipelines.operators.rollout_operation import NODES
 from agentmill.pipelines.serving.models import ModelConfig, check_tokenizer_known
 from agentmill.pipelines.serving.served_model import ServedModel
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.synthesis.policies.policy import PolicySettings
 from agentmill.synthesis.policies.reward_model import SCORER
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
+from agentmill.synthesis.rollouts.step import ACTOR
 from agentmill.synthesis.strategies.search.search import CRITIC
 from agentmill.synthesis.strategies.tree_search import CLIPPED, UNSCORED
 from agentmill.synthesis.strategies.tree_search import TreeSearch as TreeSearchStrategy
+
+WITHOUT_LOGPROBS = ("openai", "expert", "scripted")
+"""Policies that give no log-probabilities of what they say."""
 
 
 class TreeSearch(Episodes, TreeSearchStrategy):
@@ -54,6 +60,12 @@ class TreeSearch(Episodes, TreeSearchStrategy):
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
         """As ``Acting.check_models``. Raises ``UserError`` where it is not clear what tokens the scorer reads."""
         super().check_models(models)
+        if self.priors == "logprob" and models[ACTOR].policy in WITHOUT_LOGPROBS:
+            raise UserError(
+                f"`priors: logprob` needs log-probabilities; policy {models[ACTOR].policy!r} gives none, `vllm` does"
+                "\ntake `priors: frequency`, or, where the endpoint is a server of vLLM, set `policy: vllm`",
+                ErrorCode.KEY_NOT_FOR_THIS,
+            )
         if SCORER in models:
             check_tokenizer_known(models[SCORER], self.tokenizer)
 

@@ -31,6 +31,7 @@ from agentmill.synthesis.policies.cost import LEDGER
 from agentmill.synthesis.policies.policy import api_key, header_values
 
 LOGS = "logs"
+MOST_PORT = 65_535
 POLL_S = 0.5
 HEALTH_POLL_S = 10.0
 HEALTH_TIMEOUT_S = 10.0
@@ -188,6 +189,12 @@ def _ports(first: int | None, count: int) -> list[int]:
     """``count`` ports from ``first`` on, or any that are free."""
     if first is None:
         return free_ports(count)
+    if first + count - 1 > MOST_PORT:
+        raise UserError(
+            f"`server.port: {first}` with {count} servers needs ports up to {first + count - 1}; the last one is"
+            f" {MOST_PORT}\ngive a lower port, or none to have them chosen",
+            ErrorCode.INVALID_VALUE,
+        )
     ports = list(range(first, first + count))
     for port in ports:
         if not is_free(port):

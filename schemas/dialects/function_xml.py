@@ -19,7 +19,8 @@ _FUNCTION = "<function="
 _PARAMETER = "\n<parameter="
 _CLOSING = "</parameter>"
 _LAST = f"{_CLOSING}\n</function>"
-_OPENING = re.compile(r"<function=([^>\n]+)>")
+# Bounded, as a model may repeat the beginning of a call without end.
+_OPENING = re.compile(r"<function=([^<>\n]{1,200})>")
 _TAG = "<tool_call>"
 _NEXT = re.compile(r"\s*(?:<parameter=([^>\n]+)>|</function>)")
 _END = re.compile(f"</parameter>{_NEXT.pattern}")

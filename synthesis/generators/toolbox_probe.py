@@ -7,7 +7,7 @@ import random
 import msgspec
 
 from agentmill.schemas.records.task import EnvironmentSpec, Task
-from agentmill.synthesis.environments.toolbox.database import Database
+from agentmill.synthesis.environments.toolbox.database import Database, Refused
 from agentmill.synthesis.environments.toolbox.toolbox import Parameter, Tool, Toolbox, Value
 from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
 from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import Call, LiveToolbox
@@ -98,7 +98,12 @@ class Probe:
         for tool in self._live.reads:
             for _ in range(DRAWS // 8):
                 values = {p.name: self._value(tool, p, sampler, chance) for p in tool.parameters}
-                if ahead.call(tool, values) != behind.call(tool, values):
+                try:
+                    same = ahead.call(tool, values) == behind.call(tool, values)
+                except Refused as error:
+                    self.unordered[f"{tool.name} fails: {error}"] = None
+                    break
+                if not same:
                     self.unordered[f"the rows of {tool.name} have no fixed order: add ORDER BY a key"] = None
         ahead.close()
         behind.close()

@@ -163,7 +163,11 @@ def request_body(conversation: Conversation, model: str, sampling: JsonObject) -
         return {"model": model, "messages": messages, "tools": to_functions(tools), **sampling}
     kept = {name: value for name, value in sampling.items() if name not in OF_TOOLS}
     stop = TOOL_TEXTS[tool_format].stop if tools and tool_format != "native" else None
-    return {"model": model, "messages": messages, **({"stop": [stop]} if stop else {}), **kept}
+    if stop:
+        # With those of the sampling: without its own the model would go on with what the tool answers.
+        given = kept.get("stop") or []
+        kept["stop"] = list(dict.fromkeys([stop, *([given] if isinstance(given, str) else given)]))
+    return {"model": model, "messages": messages, **kept}
 
 
 def read_turn(text: str | bytes, seconds: float, conversation: Conversation) -> Turn:

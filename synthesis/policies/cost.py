@@ -7,11 +7,14 @@ run share a ledger in its folder, which a run that goes on takes up again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import os
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -39,6 +42,11 @@ _ADD_STEP = (
     " completion_tokens = completion_tokens + excluded.completion_tokens, cost_usd = cost_usd + excluded.cost_usd,"
     " requests = requests + excluded.requests, estimated = estimated + excluded.estimated"
 )
+_IN_FLIGHT = (
+    "CREATE TABLE IF NOT EXISTS in_flight (model TEXT, worker TEXT, tokens INTEGER, usd REAL,"
+    " PRIMARY KEY (model, worker))"
+)
+"""What the requests may cost that have not ended, by worker: its process, and a number in it."""
 _ADD = (
     "INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT (model) DO UPDATE"
     " SET tokens = tokens + excluded.tokens, usd = usd + excluded.usd RETURNING tokens, usd"
@@ -109,6 +117,8 @@ class Spending:
             self._ledger.execute("PRAGMA synchronous=OFF")  # a kill loses nothing, and an event loop may wait for it
             self._ledger.execute(_TABLE)
             self._ledger.execute(_STEPS)
+            self._ledger.execute(_IN_FLIGHT)
+        self._worker = f"{os.getpid()}/{next(_NUMBERS)}"
 
     def add(self, usage: Usage, usd: float | None, estimated: bool = False) -> None:
         """Count a request; ``usd`` is ``None`` without prices, and ``estimated`` says that the server did not count."""
@@ -126,7 +136,7 @@ class Spending:
         # First come, first served: only the first in the queue looks anew, and each look is a write to the ledger.
         async with self._queue:
             while True:
-                with self._lock:
+                with self._lock, self._alone():
                     reason = self._reason(at_once=True)
                     if reason is not None:
                         return reason
@@ -135,10 +145,14 @@ class Spending:
                         self._in_flight += 1
                         self._reserved_tokens += tokens
                         self._reserved_usd += usd
+                        self._note_in_flight()
                         return None
                     # Under the lock, so that a release between the check and the wait is not missed.
                     self._settled.clear()
-                await self._settled.wait()
+                # Where requests of other workers are in the way, nobody tells when they end.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_SYNC_S):
+                        await self._settled.wait()
 
     def release(self, tokens: int, usd: float) -> None:
         """A request that was reserved has ended."""
@@ -146,6 +160,7 @@ class Spending:
             self._in_flight -= 1
             self._reserved_tokens -= tokens
             self._reserved_usd -= usd
+            self._note_in_flight()
             self._settled.set()
 
     def exhausted(self) -> str | None:
@@ -158,12 +173,17 @@ class Spending:
         with self._lock:
             self._sync()
             if self._ledger is not None:
+                self._ledger.execute("DELETE FROM in_flight WHERE worker = ?", (self._worker,))
                 self._ledger.close()
                 self._ledger = None
 
+    @property
+    def _limited(self) -> bool:
+        return self._budget.tokens is not None or self._budget.usd is not None
+
     def _reason(self, at_once: bool) -> str | None:
         limits = self._budget
-        if limits.tokens is None and limits.usd is None:
+        if not self._limited:
             return None
         self._sync() if at_once else self._sync_if_due()
         tokens = self._tokens + sum(tokens_of(usage) for usage, _, _ in self._new)
@@ -176,9 +196,41 @@ class Spending:
 
     def _fits(self, tokens: int, usd: float) -> bool:
         limits = self._budget
+        others_tokens, others_usd = self._of_others()
         if limits.tokens is not None:
-            return self._tokens + self._reserved_tokens + tokens <= limits.tokens
-        return limits.usd is None or self._usd + self._reserved_usd + usd <= limits.usd
+            return self._tokens + self._reserved_tokens + others_tokens + tokens <= limits.tokens
+        return limits.usd is None or self._usd + self._reserved_usd + others_usd + usd <= limits.usd
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other worker looks at the ledger meanwhile, or two would take the same rest of a budget."""
+        if self._ledger is None or not self._limited:
+            yield
+            return
+        self._ledger.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            self._ledger.execute("COMMIT")
+
+    def _note_in_flight(self) -> None:
+        """Let other workers know what the requests of this one may cost."""
+        if self._ledger is not None and self._limited:
+            given = (self._model, self._worker, self._reserved_tokens, self._reserved_usd)
+            self._ledger.execute("INSERT OR REPLACE INTO in_flight VALUES (?, ?, ?, ?)", given)
+
+    def _of_others(self) -> tuple[int, float]:
+        """What the requests of other workers may cost; those of workers that were killed are forgotten."""
+        if self._ledger is None:
+            return 0, 0.0
+        tokens, usd = 0, 0.0
+        rows = self._ledger.execute("SELECT worker, tokens, usd FROM in_flight WHERE model = ?", (self._model,))
+        for worker, own_tokens, own_usd in rows.fetchall():
+            if not _is_running(worker):
+                self._ledger.execute("DELETE FROM in_flight WHERE worker = ?", (worker,))
+            elif worker != self._worker:
+                tokens, usd = tokens + own_tokens, usd + own_usd
+        return tokens, usd
 
     def _sync_if_due(self) -> None:
         if time.monotonic() - self._synced_at >= _SYNC_S:
@@ -195,6 +247,20 @@ class Spending:
             self._tokens, self._usd = self._ledger.execute(_ADD, (self._model, tokens, usd)).fetchone()
         self._new = []
         self._synced_at = time.monotonic()
+
+
+_NUMBERS = itertools.count()
+"""Of the ``Spending`` of this process."""
+
+
+def _is_running(worker: str) -> bool:
+    try:
+        os.kill(int(worker.partition("/")[0]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class StepSpending(msgspec.Struct, frozen=True):

@@ -45,7 +45,7 @@ async def turn_of(policy: Policy, conversation: Conversation) -> Turn:
         return await policy.act(conversation)
     except (PolicyError, EnvError, UserError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PolicyError("broken", f"{type(error).__name__}: {error}") from error
 
 

@@ -203,7 +203,7 @@ class Part:
         except ContextOverflow:
             # All drafts together may be too long where each of them fits, and each of them is paid for.
             return 0, Usage()
-        found = re.search(r'"best"\s*:\s*(\d+)', text_of(judged))
+        found = re.search(r'"best"\s*:\s*(\d{1,9})(?!\d)', text_of(judged))
         return (int(found[1]) if found else 0), judged.usage
 
     async def close(self) -> None:

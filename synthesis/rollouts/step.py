@@ -25,7 +25,8 @@ def environment_at_fault() -> Iterator[None]:
         yield
     except (EnvError, UserError):
         raise
-    except Exception as error:
+    # A program that exits would end the worker.
+    except (Exception, SystemExit) as error:
         raise EnvError(f"{type(error).__name__}: {error}") from error
 
 
@@ -47,7 +48,7 @@ def blamed(make: Callable[[], Environment]) -> Environment:
         made: Any = Closing(make())
     except (UserError, EnvError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise EnvError(f"{type(error).__name__}: {error}") from error
     return made  # type: ignore[no-any-return]
 

@@ -54,6 +54,8 @@ class MultiAgent(Attempts):
             raise ValueError(f"the name {name!r} in `roles` is taken; give each role its own")
         if not any(role.acts for role in self.roles):
             raise ValueError("one of the `roles` needs `acts: true`, or nothing would ever be done")
+        if self._differs("max_vetoes") and not any(role.veto is not None for role in self.roles):
+            raise ValueError("`max_vetoes` needs a role with a `veto`; leave it out")
         if self.context != "stop":  # what is left out for one would be missing where another is asked about it
             raise ValueError(f"`context: {self.context}` is for one agent alone; with `roles` leave it at `stop`")
         first = next(role for role in self.roles if role.veto is None)

@@ -75,6 +75,8 @@ class Revise(EpisodeParameters):
             raise ValueError("`pool_size` goes with `pool: best`")
         if self.level == "step" and self.aim != "revise":
             raise ValueError(f"`aim: {self.aim}` needs `level: episode`")
+        if self.level == "step" and self._differs("pool"):
+            raise ValueError("`pool` goes with `level: episode`; on level step no earlier attempts are shown")
         if self.aim == "recombine" and self.pool_size < 2:
             raise ValueError("`aim: recombine` needs `pool: best` and a `pool_size` of 2 or more")
         return self

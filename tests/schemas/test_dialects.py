@@ -504,6 +504,7 @@ def test_the_option_is_checked() -> None:
     [
         ("hermes", "<tool_call>"),
         ("hermes", "<tool_call>{"),
+        ("function_xml", "<function="),
         ("function_xml", "<function=a><parameter=b>1</parameter>"),
         ("function_xml", "<function=a><parameter=b>1</parameter><parameter=b>"),
     ],

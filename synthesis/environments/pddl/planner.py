@@ -8,9 +8,7 @@ superfluous actions are then removed. Ties are broken by order of discovery, so 
 from __future__ import annotations
 
 import heapq
-import time
 from collections import deque
-from collections.abc import Callable
 
 import msgspec
 
@@ -19,11 +17,14 @@ from agentmill.synthesis.environments.pddl.heuristic import AdditiveHeuristic
 
 
 class PlanLimits(msgspec.Struct, frozen=True):
-    """How long to search, in expanded states. ``max_seconds`` is wall time and makes results depend on the machine."""
+    """How long to search, in expanded states, and of best-first search in the ground actions that estimates go over.
+
+    An estimate goes over all of them, and one expansion needs many estimates. With 2·10⁷ it ends within minutes.
+    """
 
     max_expansions: int = 30_000
     optimal_expansions: int = 20_000
-    max_seconds: float | None = None
+    max_estimated: int = 20_000_000
 
 
 class PlanResult(msgspec.Struct, frozen=True):
@@ -49,27 +50,19 @@ def plan(grounded: Grounded, limits: PlanLimits = PlanLimits(), start: int | Non
         return PlanResult([], 0, exhausted=False, optimal=True)
     if not grounded.reachable_goal:
         return PlanResult(None, 0, exhausted=True, optimal=False)
-    expired = _clock(limits.max_seconds)
-    first = _breadth_first(grounded, start, min(limits.optimal_expansions, limits.max_expansions), expired)
+    first = _breadth_first(grounded, start, min(limits.optimal_expansions, limits.max_expansions))
     if first.plan is not None or first.exhausted:
         return first
-    second = _best_first(grounded, start, limits.max_expansions - first.expansions, expired)
+    second = _best_first(grounded, start, limits.max_expansions - first.expansions, limits.max_estimated)
     return msgspec.structs.replace(second, expansions=first.expansions + second.expansions)
 
 
-def _clock(max_seconds: float | None) -> Callable[[], bool]:
-    if max_seconds is None:
-        return lambda: False
-    end = time.monotonic() + max_seconds
-    return lambda: time.monotonic() > end
-
-
-def _breadth_first(grounded: Grounded, start: int, budget: int, expired: Callable[[], bool]) -> PlanResult:
+def _breadth_first(grounded: Grounded, start: int, budget: int) -> PlanResult:
     parents: Parents = {start: (start, -1)}
     queue = deque([start])
     expansions = 0
     while queue:
-        if expansions >= budget or expired():
+        if expansions >= budget:
             return PlanResult(None, expansions, exhausted=False, optimal=False)
         state = queue.popleft()
         expansions += 1
@@ -83,14 +76,15 @@ def _breadth_first(grounded: Grounded, start: int, budget: int, expired: Callabl
     return PlanResult(None, expansions, exhausted=True, optimal=False)
 
 
-def _best_first(grounded: Grounded, start: int, budget: int, expired: Callable[[], bool]) -> PlanResult:
+def _best_first(grounded: Grounded, start: int, budget: int, most_estimated: int) -> PlanResult:
     estimate = AdditiveHeuristic(grounded)
     parents: Parents = {start: (start, -1)}
     first = estimate(start)
     queue = [] if first is None else [(first, 0, start)]
     expansions = 0
     while queue:
-        if expansions >= budget or expired():
+        # Every state that is known has been estimated.
+        if expansions >= budget or len(parents) * len(grounded.actions) > most_estimated:
             return PlanResult(None, expansions, exhausted=False, optimal=False)
         state = heapq.heappop(queue)[2]
         expansions += 1

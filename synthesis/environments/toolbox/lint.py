@@ -105,7 +105,7 @@ def _sql(toolbox: Toolbox, database: Database) -> tuple[list[str], list[str]]:
     forbidden: list[str] = []
     faulty: list[str] = []
     for tool in toolbox.tools:
-        bound = {parameter.name: None for parameter in tool.parameters} | {NEW_ID: None}
+        bound = _bound(tool)
         for statement in toolbox.statements(tool):
             reading = statement not in tool.writes
             if reading != statement.lstrip()[:6].upper().startswith("SELECT"):
@@ -119,10 +119,15 @@ def _sql(toolbox: Toolbox, database: Database) -> tuple[list[str], list[str]]:
     return forbidden, faulty
 
 
+def _bound(tool: Tool) -> dict[str, None]:
+    """The names that the SQL of a tool may use: its parameters, and the key of the row that it inserts."""
+    inserts = any(write.lstrip()[:6].upper() == "INSERT" for write in tool.writes)
+    return dict.fromkeys([*(parameter.name for parameter in tool.parameters), *([NEW_ID] if inserts else [])])
+
+
 def _columns(tool: Tool, database: Database) -> list[str]:
-    bound = {parameter.name: None for parameter in tool.parameters} | {NEW_ID: None}
     try:
-        names = database.fields(tool.returns, bound)
+        names = database.fields(tool.returns, _bound(tool))
     except Refused as error:
         return [f"{tool.name} cannot answer: {error}"]
     if len(set(names)) != len(names):

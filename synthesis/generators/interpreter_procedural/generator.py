@@ -66,9 +66,12 @@ class Scheme(Record):
     page_size: int
 
     def structure(self) -> str:
-        """Equal for schemes that differ in names only."""
-        counts = [len(options) for options in self.options.values()]
-        return digest("interpreter", self.page_size, counts, list(self.ranges.values()), len(self.attribute_options))
+        """Equal for schemes of one table with the same fields.
+
+        Other bounds of a range, another order of fields or size of a page make no other environment: questions about
+        one are those about the other.
+        """
+        return digest("interpreter", self.table, sorted(self.options), sorted(self.ranges))
 
     def draw(self, n_rows: int, chance: random.Random) -> dict[str, list[Row]]:
         """Both tables."""

@@ -44,7 +44,7 @@ class Domain(msgspec.Struct, frozen=True):
 
 def find_domains(specifications: Sequence[Specification], most_tools: int) -> list[Domain]:
     """The domains of all tools, those with a toolbox first; every tool is in one, made or ``unusable``."""
-    given, unusable = _different(specifications)
+    given, unusable, about = _different(specifications)
     understood: list[Understood] = []
     for each in understand(given):
         if isinstance(each, Understood):
@@ -52,7 +52,6 @@ def find_domains(specifications: Sequence[Specification], most_tools: int) -> li
         else:
             unusable.append(_unusable(each[0], each[1]))
     groups, cut = domains_of(understood, most_tools)
-    about = {tool.tool_id: each.about for each in specifications for tool in each.tools}
     found: list[Domain] = []
     for group in groups:
         domain = _domain(group, about[group[0].tool.tool_id])
@@ -67,9 +66,10 @@ def find_domains(specifications: Sequence[Specification], most_tools: int) -> li
     return [*found, Domain(None, unusable=tuple(unusable))] if unusable else found
 
 
-def _different(specifications: Sequence[Specification]) -> tuple[list[GivenTool], list[Unusable]]:
-    """The tools of different names, with different ids."""
+def _different(specifications: Sequence[Specification]) -> tuple[list[GivenTool], list[Unusable], dict[str, str]]:
+    """The tools of different names, with different ids; and by these what their specifications are about."""
     tools: dict[str, GivenTool] = {}
+    about: dict[str, str] = {}
     unusable: list[Unusable] = []
     ids: set[str] = set()
 
@@ -87,11 +87,12 @@ def _different(specifications: Sequence[Specification]) -> tuple[list[GivenTool]
             named, first = msgspec.structs.replace(tool, tool_id=own(tool.tool_id)), tools.get(safe(tool.name))
             if first is None:
                 tools[safe(tool.name)] = named
+                about[named.tool_id] = specification.about
             else:
                 detail = f"{first.tool_id} has the name {safe(tool.name)}, too, and comes before it"
                 unusable.append(Unusable(named.tool_id, "name_twice", detail))
         unusable += [Unusable(own(each.tool_id), each.reason, each.detail) for each in specification.unusable]
-    return list(tools.values()), unusable
+    return list(tools.values()), unusable, about
 
 
 def _domain(group: Sequence[Understood], about: str) -> Domain:

@@ -61,8 +61,8 @@ async def _entries(server: tuple[str, ...]) -> list[dict[str, Any]]:
             found += [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
             cursor = page.next_cursor
             if cursor is None:
-                break
-    return found
+                return found
+    raise _no_answer(name_of(server), f"it has more than {MOST_PAGES} pages of tools")
 
 
 def _first(error: BaseException) -> str:

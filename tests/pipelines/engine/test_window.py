@@ -67,6 +67,41 @@ def test_units_land_in_the_order_they_end() -> None:
     assert window._operation.events == ["open", "close"]
 
 
+class Exiting(Echo):
+    """Leaves its program, or is cancelled by what it asks, where the skill says so."""
+
+    async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        if record.skills[0] == "exit":
+            raise SystemExit(2)
+        if record.skills[0] == "cancelled":
+            raise asyncio.CancelledError
+        return await super().process(record, unit)
+
+
+@pytest.mark.parametrize("skill", ["exit", "cancelled"])
+def test_a_unit_that_would_end_the_loop_is_an_error_of_its_own(skill: str) -> None:
+    window = Window(Exiting())
+    window.start()
+    record = task(0, skill)
+    window.launch(Pending(Shard(Chunk(0, "in.parquet", 0, 1, 1), window._operation), record, 0, (record.task_id,)))
+    error = window.next_completed().error
+    assert isinstance(error, RuntimeError)
+    assert str(error).startswith({"exit": "SystemExit: 2", "cancelled": "CancelledError"}[skill])
+    window.launch(pending(window._operation, 1, 0.0))
+    assert window.next_completed().error is None
+    window.stop()
+
+
+def test_a_loop_that_has_ended_is_not_waited_for() -> None:
+    window = Window(Echo())
+    window.start()
+    window.launch(pending(window._operation, 0, 30))
+    window._loop.call_soon_threadsafe(window._loop.stop)
+    window._thread.join()
+    with pytest.raises(RuntimeError, match="the loop of the window has ended"):
+        window.next_completed()
+
+
 def test_what_is_abandoned_is_cancelled_and_does_not_land() -> None:
     operation = Echo()
     window = Window(operation)

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.operators.pick import turns
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Action, Trajectory
 from agentmill.schemas.records.verdict import Label
@@ -237,6 +238,17 @@ def test_runs_with_tools_are_not_branched_from_by_commands(world: Path) -> None:
     assert (constrained.counts, constrained.reasons) == (Counts(read=8, used=4, dropped=4, written=4), {"not_text": 4})
 
 
+@pytest.mark.parametrize("rest", [{"depth": 1}, {"then": "recorded"}])
+def test_several_branches_of_turns_that_nobody_draws_are_refused(rest: dict[str, Any]) -> None:
+    models = {"actor": ModelConfig(policy="openai", model="m", endpoints=["http://localhost:1"])}
+    given: dict[str, Any] = {"policy": "p", "of": "x", "given": "fix", **ON, **rest}
+    with user_error("draws-equal", "k: 3", "given"):
+        stage("branch", k=3, **given).check_models(models)
+    stage("branch", k=1, **given).check_models(models)
+    stage("branch", k=3, distinct=True, **given).check_models(models)
+    stage("branch", k=3, **{**given, "then": "actor", "depth": "end"}).check_models(models)
+
+
 def test_an_expert_with_thoughts_branches_from_what_has_room_for_them(world: Path) -> None:
     run(world, "sample", "called", actor("1.0"), policy="p", scaffold="tools", max_turns=1, **ON)
     write_table(world / "both", [[*rows_of(world / "called"), *rows_of(world / "lost")]], Trajectory)
@@ -314,6 +326,7 @@ class Turns:
         ("revise", {"feedback": "critic"}, ("rule-broken", "feedback: critic")),
         ("branch", {"of": "x", "scaffold": "tools"}, ("rule-broken", "scaffold")),
         ("revise", {}, ("rule-broken", "attempts: 2")),
+        ("revise", {"level": "step", "pool": "best", "pool_size": 3}, ("rule-broken", "`pool`", "level: episode")),
         ("revise", {"of": "x", "level": "step"}, ("rule-broken", "of", "level: episode")),
         ("sample", {"constrain": "admissible", "scaffold": "tools"}, ("rule-broken", "scaffold: text")),
     ],

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from agentmill.schemas.records.task import EnvironmentSpec
+from agentmill.pipelines.operators.proposals import Numbers, Proposal
+from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.tables import Counts
+from agentmill.synthesis.generators.generator import TOO_FEW, GenerationError
 from tests.builders import spec
+from tests.builders import task as build_task
 from tests.errors import user_error
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
-from tests.pipelines.operators.steps import job, run
+from tests.pipelines.operators.steps import job, run, stage
 from tests.pipelines.recipes.test_plan import plan_of
 
 TABLES = ("proposed_environments", "environments", "proposed_tasks", "evolved_tasks", "tasks")
@@ -64,6 +69,50 @@ def test_held_out_tasks_are_a_share_of_all_tasks(n: int, held_out: float, expect
     assert splits == {"held_out_tasks": expected, "train": 4 * n - expected}
     assert proposal._numbers.split(spec("unseen", split="held_out"), 0) == "held_out_environments"
     operation.parameters.check_inputs(operation.inputs)
+
+
+class Short:
+    """Makes fewer tasks than are asked for."""
+
+    async def propose(self, spec: EnvironmentSpec, n: int, seed: int) -> AsyncIterator[Task | GenerationError]:
+        for number in range(n):
+            made = number < 3
+            yield build_task(f"{spec.environment_id}-{number}") if made else GenerationError(TOO_FEW, "it makes three")
+
+
+def test_held_out_tasks_are_also_of_environments_with_fewer_than_n(tmp_path: Path) -> None:
+    def splits(numbers: Numbers, n: int, environments: int) -> Counter[str | None]:
+        proposal = Proposal(numbers, (1, 5))
+        proposal._generators["counter"] = Short()
+        found: Counter[str | None] = Counter()
+        for each in (spec(f"e{number}", family="counter") for number in range(environments)):
+            (unit,) = proposal.units(each)
+            results = asyncio.run(proposal.process(each, unit))
+            found.update(output.split for result in results for output in result.outputs)
+        return found
+
+    first = {f"e{number}": 4 * number for number in range(60)}
+    few = splits(Numbers(n=4, held_out=0.25, seed=0, first=first), 4, 60)
+    assert few.total() == 180
+    assert 25 <= few["held_out_tasks"] <= 65
+    assert splits(Numbers(n=4, held_out=0.0, seed=0, first={}), 4, 5) == {"train": 15}
+    first = {f"e{number}": 3 * number for number in range(60)}
+    assert splits(Numbers(n=3, held_out=0.5, seed=0, first=first), 3, 60) == {"train": 90, "held_out_tasks": 90}
+
+
+def test_far_fewer_held_out_tasks_than_were_asked_for_are_told(worlds: Path) -> None:
+    parameters: Any = stage("propose", of="environments", n=4, held_out=0.25)
+    manifest = job(worlds, "propose", "proposed_tasks", of="environments", n=4, held_out=0.25).finished()
+    assert manifest is not None
+    rows = Counter(each.split for each in rows_of(worlds / "proposed_tasks"))
+    assert {name: n for name, n in manifest.metrics.items() if name.startswith("tasks.")} == {
+        f"tasks.{split}": n for split, n in rows.items()
+    }
+    assert not any("are held out" in note for note in parameters.notes(manifest))
+    lost = msgspec.structs.replace(manifest, metrics={"tasks.train": 15})
+    assert "warning: 0 of 15 tasks of train environments are held out, far less than held_out: 0.25" in str(
+        parameters.notes(lost)
+    )
 
 
 def test_held_out_tasks_that_come_to_none_are_refused(tmp_path: Path) -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import Action, Usage
 from agentmill.schemas.tables import Counts
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.policies.policy import Conversation, PolicyError, Turn
 from tests.hanging import hanging
 from tests.pipelines.engine.stages import rows_of, write_table
-from tests.pipelines.operators.steps import model, run
+from tests.pipelines.operators.steps import model, run, stage
 from tests.ruin_environment import SPEC, Gambler, RuinEnvironment, registered, ruin_task
 
 ON = {"tasks": "tasks", "environments": "environments"}
@@ -71,6 +73,31 @@ def test_attempts_that_were_made_stay_whatever_breaks_in_a_later_one(
     rows = sorted(rows_of(world / "tried"), key=attrgetter("attempt"))
     assert [row.extra.get("stopped") for row in rows] == [None] * 4 * (fails_in - 2) + [reason] * 4
     assert {row.outcome.status for row in rows} == {"failure"}
+    assert manifest.metrics[f"stopped.{reason}"] == 4
+    assert f"4 chains of attempts were ended by a failure ({reason} 4)" in str(
+        stage("revise", policy="p", attempts=3, **ON).notes(manifest)
+    )
+
+
+def test_what_an_attempt_costs_that_breaks_is_lost_and_counted(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    act = Gambler.act
+    asked: Counter[str] = Counter()
+
+    async def acting(policy: Gambler, conversation: Conversation) -> Turn:
+        second = any("Attempt 1:" in str(getattr(item, "content", "")) for item in conversation.content)
+        asked["second" if second else "first"] += 1
+        if second and any(isinstance(item, Action) for item in conversation.content):
+            raise PolicyError("timeout", "late")
+        turn = await act(policy, conversation)
+        return msgspec.structs.replace(turn, usage=Usage(prompt_tokens=10, completion_tokens=1, cost_usd=0.5))
+
+    monkeypatch.setattr(Gambler, "act", acting)
+    manifest = run(world, "revise", "tried", {"actor": model("gambler", turns=["0.0"])}, policy="p", attempts=2, **ON)
+    lost = manifest.metrics["stopped.timeout"]
+    assert lost > 0
+    assert manifest.metrics["lost_prompt_tokens"] == 10 * lost
+    assert manifest.metrics["lost_cost_usd"] == 0.5 * lost
+    assert manifest.metrics["prompt_tokens"] == 10 * (asked["first"] + asked["second"] - 2 * lost)
 
 
 @pytest.mark.parametrize("fails", ["begin", "end"])

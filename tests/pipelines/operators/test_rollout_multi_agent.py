@@ -248,6 +248,10 @@ def test_models_of_roles_are_found_and_named_in_no_digest(world: Path) -> None:
         ({"models": {"critic": "three"}}, ("unknown-name", "three")),
         ({"roles": [{"name": "a", "acts": True}, {"name": "b", "act": True}]}, ("unknown-key", "act", "roles.1")),
         ({"context": "notes"}, ("rule-broken", "context: notes")),
+        (
+            {"roles": [{"name": "a", "acts": True}, {"name": "b", "acts": True}], "max_vetoes": 2},
+            ("rule-broken", "`max_vetoes`", "veto"),
+        ),
     ],
 )
 def test_mistakes_are_found_before_anything_runs(step: dict[str, Any], message: tuple[str, ...], world: Path) -> None:

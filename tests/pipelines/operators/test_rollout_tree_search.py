@@ -110,6 +110,15 @@ def test_a_search_that_fails_is_dropped_with_its_reason_and_without_a_node(world
     assert Table.open(world / "trees" / "nodes").manifest.counts.written == 0
 
 
+@pytest.mark.parametrize("policy", ["openai", "expert", "scripted"])
+def test_priors_of_log_probabilities_need_a_policy_that_gives_them(policy: str) -> None:
+    known = {"openai": {"model": "m", "endpoints": ["http://localhost:1"]}, "scripted": {"turns": ["look"]}}
+    step = stage("tree_search", **{**SEARCH, "priors": "logprob"})
+    with user_error("key-not-for-this", "priors: logprob", policy):
+        step.check_models({"actor": ModelConfig(policy=policy, **known.get(policy, {}))})
+    step.check_models({"actor": ModelConfig(policy="vllm", model="m", endpoints=["http://localhost:1"])})
+
+
 @pytest.mark.parametrize("calls", [0, 25, 55, 100])
 def test_a_search_that_is_stopped_goes_on_and_ends_the_same(world: Path, calls: int) -> None:
     """Trees take 40 calls each, one after the other; whole ones are not begun again."""

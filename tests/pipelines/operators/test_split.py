@@ -84,6 +84,32 @@ def test_other_groups(tmp_path: Path) -> None:
         assert len(splits) == len({group(number) for number in range(40)})
 
 
+def test_copies_of_an_environment_stay_with_it(tmp_path: Path) -> None:
+    """Of ten environments each is there again under other words, and one of these once more."""
+    made_of = {f"e{number}": f"e{number - 10}" for number in range(10, 20)} | {"e20": "e10"}
+    rows = [row for number in range(21) for row in lone(number, attempts=1, environments=21)]
+    write(tmp_path, rows)
+    specs = [
+        spec(f"e{number}", lineage=Lineage(operator="spec_env", parents=["the same inspiration"]))
+        if f"e{number}" not in made_of
+        else spec(f"e{number}", lineage=Lineage(operator="wrap_env", parents=[made_of[f"e{number}"]]))
+        for number in range(21)
+    ]
+    write_table(tmp_path / "environments", [specs], EnvironmentSpec)
+    given: dict[str, Any] = {"by": "environment", "shares": HALVES}
+    manifest = made(tmp_path, environments="environments", **given)
+    found = labels(tmp_path)
+    splits = {number: found[f"{number}-0"] for number in range(21)}
+    assert all(splits[number] == splits[number - 10] for number in range(10, 20))
+    assert splits[20] == splits[0]
+    assert set(splits.values()) == {"train", "test"}
+    assert "leaks.environment" not in manifest.metrics
+    # By task they are not together, and that is counted.
+    made(tmp_path, "apart", **given)
+    apart = labels(tmp_path, "apart")
+    assert any(apart[f"{number}-0"] != apart[f"{number - 10}-0"] for number in range(10, 20))
+
+
 def test_a_template_without_tasks_is_the_instruction_without_names(tmp_path: Path) -> None:
     def named(name: str, verb: str) -> Trajectory:
         content = [instruction(f"Please {verb} the door of {name} now."), called(verb, door=name)]

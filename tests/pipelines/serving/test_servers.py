@@ -420,6 +420,14 @@ def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "logs").exists()
 
 
+def test_ports_beyond_the_last_one_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "chat_template.jinja").write_text("{{ tools }}")
+    config = ModelConfig(policy="vllm", model=str(tmp_path), server=ServerConfig(port=65_535, replicas=2))
+    with user_error("invalid-value", "65535", "65536"), serve(config, tmp_path / "run"):
+        raise AssertionError("there is no such port")
+
+
 def test_policies_without_a_model_need_no_server(tmp_path: Path) -> None:
     with serve(ModelConfig(policy="expert"), tmp_path) as endpoints:
         assert endpoints == []

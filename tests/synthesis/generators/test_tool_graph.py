@@ -149,6 +149,16 @@ def test_a_large_domain_is_divided_where_it_hangs_together_least() -> None:
     assert ships.column("ships.bay_id")[1].references == "bays"
 
 
+def test_files_of_one_name_are_told_apart() -> None:
+    broken = {**SHOP[0], "name": "list_guests", "parameters": 3}
+    first = read_functions([broken], "tools.json")
+    second = read_functions([function("list_guests", {"guest_id": NUMBER, "name": TEXT})], "tools.json")
+    made, failed = find_domains([first, second], 40)
+    assert made.tools == ("tools.json/list_guests#2",) or failed.unusable
+    ids = [*made.tools, *(each.tool_id for each in (*made.unusable, *failed.unusable))]
+    assert sorted(ids) == ["tools.json/list_guests", "tools.json/list_guests#2"]
+
+
 def test_tools_of_one_resource_stay_together_however_many_there_are() -> None:
     tools = [SHOP[0], *(function(f"find_users_by_{name}", USER, **{name: TEXT}) for name in ("name", "city"))]
     (domain,) = domains(*tools, most_tools=2)

@@ -38,6 +38,25 @@ def delete_note(note_id: int) -> str:
 """
 
 
+ENDLESS = """
+import asyncio
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.types import ListToolsResult, Tool
+
+async def page(context, params):
+    return ListToolsResult(tools=[Tool(name="look", input_schema={"type": "object"})], next_cursor="more")
+
+async def main():
+    server = Server("endless", on_list_tools=page)
+    async with stdio_server() as (reads, writes):
+        await server.run(reads, writes, server.create_initialization_options())
+
+asyncio.run(main())
+"""
+"""A server whose list of tools has no end."""
+
+
 @pytest.fixture(autouse=True)
 def asked_anew() -> None:
     ask_server.cache_clear()
@@ -96,6 +115,16 @@ def test_a_server_that_cannot_be_asked_is_an_error_of_two_lines(monkeypatch: pyt
     monkeypatch.setattr(mcp_server, "PATIENCE_S", 0.5)
     with user_error("endpoint-unreachable", "no answer within 0.5 seconds"):
         ask_server(("sleep", "30"))
+
+
+def test_a_server_with_too_many_pages_is_refused_and_not_read_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = tmp_path / "endless.py"
+    endless.write_text(ENDLESS, encoding="utf-8")
+    monkeypatch.setattr(mcp_server, "MOST_PAGES", 3)
+    with user_error("endpoint-unreachable", "more than 3 pages of tools"):
+        ask_server((sys.executable, str(endless)))
 
 
 def test_tools_are_known_by_host_or_command() -> None:

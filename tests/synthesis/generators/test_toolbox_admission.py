@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from agentmill.schemas.records.task import AdmissionReport, EnvironmentSpec, Lineage, Task
+from agentmill.synthesis.environments.toolbox.database import Database, Refused
 from agentmill.synthesis.environments.toolbox.examples import LIBRARY
 from agentmill.synthesis.environments.toolbox.toolbox import Column, Table, Tool, Toolbox
+from agentmill.synthesis.generators import toolbox_probe
 from agentmill.synthesis.generators.admission import admit_environment, admit_task, environment_digest, rejection
 from tests.synthesis.environments.toolbox.boxes import (
     LIBRARY_SPEC,
@@ -85,6 +87,10 @@ def test_the_library_is_admitted_with_every_check_passed() -> None:
             "result_columns: more cannot answer: interrupted",
         ),
         (
+            and_tool(reading("SELECT book_id FROM books WHERE book_id = :new_id", book_id="books.book_id")),
+            "sql: more: ",
+        ),
+        (
             msgspec.structs.replace(LIBRARY, tables=(msgspec.structs.replace(SALE, columns=()), *LIBRARY.tables)),
             "tables: table sales has no columns",
         ),
@@ -94,6 +100,19 @@ def test_toolboxes_that_cannot_be_tried_are_rejected_and_not_raised(toolbox: Too
     failed = rejection(admit_environment(spec_of(toolbox)))
     assert failed is not None
     assert f"{failed.name}: {failed.detail}".startswith(expected)
+
+
+def test_a_tool_that_fails_while_it_is_tried_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing(Database):
+        def call(self, tool: Tool, arguments: Any) -> Any:
+            if tool.name == "find_book":
+                raise Refused("interrupted")
+            return super().call(tool, arguments)
+
+    monkeypatch.setattr(toolbox_probe, "Database", Failing)
+    failed = rejection(admit_environment(LIBRARY_SPEC))
+    assert failed is not None
+    assert (failed.name, failed.detail) == ("unordered_rows", "find_book fails: interrupted")
 
 
 @pytest.mark.parametrize("defect", DEFECTS)

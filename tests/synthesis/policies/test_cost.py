@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +114,50 @@ async def test_those_that_wait_do_not_all_look_at_the_ledger_whenever_one_has_en
     spending.close()
     assert order == list(range(32))
     assert len(looks) < 100
+
+
+async def test_what_is_in_flight_in_other_processes_is_reserved_too(tmp_path: Path) -> None:
+    """Four workers with a budget of fifty requests, each of which costs what it was estimated at."""
+    ledger, budget = str(tmp_path / "spending.sqlite"), Budget(tokens=50_000)
+    workers = [Spending("m", budget, ledger) for _ in range(4)]
+    other = Spending("n", budget, ledger)
+    assert await other.reserve(50_000, 0.0) is None
+    spent = 0
+
+    async def ask(worker: Spending) -> None:
+        nonlocal spent
+        if await worker.reserve(1_000, 0.0) is not None:
+            return
+        await asyncio.sleep(0.02)
+        worker.add(Usage(prompt_tokens=1_000), 0.0)
+        spent += 1_000
+        worker.release(1_000, 0.0)
+
+    await asyncio.gather(*(ask(worker) for worker in workers for _ in range(60)))
+    # Each worker may go on with one request while anything is left.
+    assert 50_000 <= spent <= 50_000 + 3 * 1_000
+    for worker in (*workers, other):
+        worker.close()
+    with closing(sqlite3.connect(ledger)) as connection:
+        assert connection.execute("SELECT count(*) FROM in_flight").fetchone() == (0,)
+
+
+async def test_what_a_killed_process_had_in_flight_holds_up_nobody(tmp_path: Path) -> None:
+    ledger, budget = str(tmp_path / "spending.sqlite"), Budget(tokens=1_000)
+    program = (
+        "import asyncio, os, sys\n"
+        "from agentmill.synthesis.policies.cost import Budget, Spending\n"
+        "spending = Spending('m', Budget(tokens=1_000), sys.argv[1])\n"
+        "asyncio.run(spending.reserve(900, 0.0))\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, ledger], check=False, timeout=60)
+    with closing(sqlite3.connect(ledger)) as connection:
+        assert connection.execute("SELECT tokens FROM in_flight").fetchall() == [(900,)]
+    spending = Spending("m", budget, ledger)
+    assert await spending.reserve(400, 0.0) is None
+    assert await asyncio.wait_for(spending.reserve(600, 0.0), 0.5) is None
+    spending.close()
 
 
 async def test_one_that_stops_waiting_holds_up_nobody() -> None:

@@ -49,7 +49,9 @@ def drafting(best: Any) -> Speaker:
     return Speaker(said)
 
 
-@pytest.mark.parametrize(("best", "taken"), [(1, 0), (3, 2), (0, 0), (4, 0), ("I like them all.", 0)])
+@pytest.mark.parametrize(
+    ("best", "taken"), [(1, 0), (3, 2), (0, 0), (4, 0), ("I like them all.", 0), ('{"best": 1' + "0" * 5_000, 0)]
+)
 async def test_of_several_drafts_the_one_that_the_model_chooses_is_its_message(best: Any, taken: int) -> None:
     user = drafting(best)
     run = await talk(question("ab"), [{**USER, "best_of": 3}, AGENT], user=user, agent=lines("look"))

@@ -98,7 +98,7 @@ async def test_calls_written_as_text_are_those_of_tools(scaffold: Any) -> None:
     assert native.tokens == [], "the tokens are those of another text"
 
 
-def test_only_react_stops_at_an_observation_unless_told_otherwise() -> None:
+def test_only_react_stops_at_an_observation_whatever_else_it_stops_at() -> None:
     def stop(tool_format: Any, tools: Any, **sampling: Any) -> Any:
         asked = Conversation(
             episode_id="e", system_prompt="s", content=(), tools=tools, tool_format=tool_format, seed=0
@@ -107,7 +107,10 @@ def test_only_react_stops_at_an_observation_unless_told_otherwise() -> None:
 
     tools = AnswerEnvironment().tools
     assert stop("react", tools) == ["\nObservation:"]
-    assert stop("react", tools, stop=["###"]) == ["###"]
+    assert stop("react", tools, stop=["###"]) == ["\nObservation:", "###"]
+    assert stop("react", tools, stop="###") == ["\nObservation:", "###"]
+    assert stop("react", tools, stop=["\nObservation:"]) == ["\nObservation:"]
+    assert stop("hermes", tools, stop="###") == "###"
     assert stop("react", []) is stop("hermes", tools) is stop("native", tools) is None
 
 
