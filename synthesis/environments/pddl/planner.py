@@ -19,12 +19,12 @@ from agentmill.synthesis.environments.pddl.heuristic import AdditiveHeuristic
 class PlanLimits(msgspec.Struct, frozen=True):
     """How long to search, in expanded states, and of best-first search in the ground actions that estimates go over.
 
-    An estimate goes over all of them, and one expansion needs many estimates. With 2·10⁷ it ends within minutes.
+    An estimate goes over all of them, and one expansion needs many estimates. With 5·10⁷ it ends after half a minute.
     """
 
     max_expansions: int = 30_000
     optimal_expansions: int = 20_000
-    max_estimated: int = 20_000_000
+    max_estimated: int = 50_000_000
 
 
 class PlanResult(msgspec.Struct, frozen=True):
