@@ -7,6 +7,7 @@ made and candidates that an admission has decided on are left out.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -173,20 +174,22 @@ def lasting(known: Mapping[str, Path], run: Path) -> list[str]:
 
 def with_origins(tables: list[Published], run: Path | None) -> Bundle:
     """The material, with the tables it was made from looked for in the run, and in what the run was given."""
-    # By digest, since tables of several runs may have one name.
-    known = {table.digest: table for table in [*(each.table for each in tables), *reachable(run, set())]}
-    origins: dict[str, Table] = {}
+    # By digest, since tables of several runs may have one name. A step that changes nothing writes what it has read, so
+    # that several tables may have one digest, too: all of them are followed, each once.
+    known: dict[str, dict[Path, Table]] = defaultdict(dict)
+    for table in [*(each.table for each in tables), *reachable(run, set())]:
+        known[table.digest].setdefault(table.folder.resolve(), table)
+    origins: dict[Path, Table] = {}
     unknown: dict[str, list[str]] = {}
     waiting = [each.table for each in tables]
     while waiting:
         table = waiting.pop()
-        if table.digest in origins:
+        if table.folder.resolve() in origins:
             continue
-        origins[table.digest] = table
+        origins[table.folder.resolve()] = table
         for name, digest in table.manifest.inputs.items():
-            if digest in known:
-                waiting.append(known[digest])
-            else:
+            waiting += known[digest].values()
+            if not known[digest].keys() - {table.folder.resolve()}:
                 unknown.setdefault(table.manifest.table, []).append(name)
     return Bundle(tables=tables, run=run, origins=list(origins.values()), unknown=unknown)
 

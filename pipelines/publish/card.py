@@ -24,6 +24,7 @@ from agentmill.pipelines.publish.layout import (
     UNSPLIT,
     configs,
     in_order,
+    is_default,
     mixes,
     size_category,
     split_name,
@@ -121,11 +122,21 @@ def loading(bundle: Bundle, scans: Mapping[str, Scan], details: CardDetails) -> 
         "example": config,
         "scanned": f"{repo}/{paths}" if isinstance(paths, str) else [f"{repo}/{path}" for path in paths],
         "address": f"hf://{details.repo}@REVISION/{example.name}",
-        "held_out": [each["config_name"] for each in known if each["config_name"].endswith(f".{HELD_OUT}")],
+        "held_out": [each["config_name"] for each in known if not any(map(is_default, splits_of(each)))],
         "mixed": any(map(mixes, scans.values())),
         "splits_folder": SPLITS,
         "unsplit": UNSPLIT in names,
     }
+
+
+def splits_of(config: JsonObject) -> list[str]:
+    """The splits of a configuration."""
+    return [str(each["split"]) for each in config["data_files"]]
+
+
+def plain_text(content: bytes) -> str:
+    """A card without the backslashes of Markdown, so that addresses in it are found."""
+    return re.sub(r"\\([^\w\s])", r"\1", content.decode())
 
 
 def making(bundle: Bundle, scans: Mapping[str, Scan]) -> JsonObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -155,16 +156,29 @@ SPREAD = "minimum / median / mean / maximum"
 
 def stages(bundle: Bundle) -> list[Manifest]:
     """The manifests of all that the data went through, in the order it was made."""
-    by_digest = {each.digest: each.manifest for each in bundle.origins}
-    depths: dict[str, int] = {}
-
-    def depth(digest: str) -> int:
-        if digest not in depths:
-            made_from = [depth(each) for each in by_digest[digest].inputs.values() if each in by_digest]
-            depths[digest] = 1 + max(made_from, default=0)
-        return depths[digest]
-
-    return [by_digest[each] for each in sorted(by_digest, key=lambda each: (depth(each), by_digest[each].table))]
+    by_digest: dict[str, list[int]] = defaultdict(list)
+    for place, table in enumerate(bundle.origins):
+        by_digest[table.digest].append(place)
+    inputs = [set(table.manifest.inputs.values()) for table in bundle.origins]
+    made_from = {
+        place: {
+            other
+            for digest in inputs[place]
+            for other in by_digest.get(digest, ())
+            # Those that changed nothing have the digest of their input, and were made of the one that has another.
+            if digest != table.digest or digest not in inputs[other]
+        }
+        for place, table in enumerate(bundle.origins)
+    }
+    # In as many rounds as there are tables at most, also where two name each other.
+    depths = dict.fromkeys(made_from, 0)
+    for _ in made_from:
+        deeper = {place: 1 + max((depths[each] for each in found), default=0) for place, found in made_from.items()}
+        if deeper == depths:
+            break
+        depths = deeper
+    manifests = [table.manifest for table in bundle.origins]
+    return [manifests[place] for place in sorted(made_from, key=lambda each: (depths[each], manifests[each].table))]
 
 
 def purpose(operator: str) -> str:

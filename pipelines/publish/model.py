@@ -31,12 +31,13 @@ from agentmill.schemas.config import read_yaml
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import file_sha256
-from agentmill.schemas.models import adapter_base, model_revision
+from agentmill.schemas.models import adapter_base, model_revision, read_json
 from agentmill.schemas.records.manifest import read_manifest
 from agentmill.schemas.records.record import JsonObject
 
 CARD, ADAPTER = "README.md", "adapter_config.json"
 WEIGHTS = "*.safetensors"
+INDEX = ".safetensors.index.json"
 VOCABULARY = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "*.tiktoken")
 """Files of words, among which are parts of paths; no more than secrets are looked for in them."""
 BINARY = (WEIGHTS, "*.model")
@@ -137,6 +138,15 @@ def complete(folder: Path, paths: list[Path], rest: list[str]) -> Check:
             f"{folder} is no complete model: it has {', '.join(sorted(names))}; run its training again",
             ErrorCode.MODEL_INCOMPLETE,
         )
+    for index in (each for each in paths if each.name.endswith(INDEX)):
+        held = read_json(index).get("weight_map")
+        missing = sorted({*map(str, held.values())} - names) if isinstance(held, dict) else []
+        if missing:
+            raise UserError(
+                f"{folder} lacks {few(missing)}, which {index.name} names; copy the model folder again, or run its"
+                " training again",
+                ErrorCode.MODEL_INCOMPLETE,
+            )
     size = sum(each.stat().st_size for each in weights) / 1e6
     summary = f"{len(paths)} files, {size:,.1f} MB of weights in safetensors"
     if rest:

@@ -100,15 +100,6 @@ def dataset(order: Order, scratch: Path) -> Publication:
     sources = with_stated(sources_of(bundle), given_licences)
     licence = declared_or_common(order.licence, sources)
     scans = {each.name: scan(each.table, each.name) for each in bundle.tables}
-    checks = all_checks(bundle, scans, licence, sources, order.allowed, order.card_texts)
-    # Not where something is in the way already: to write the rows again takes as long as there are many.
-    by_split = {
-        each.name: split_tables(each.table, scans[each.name], scratch / SPLITS / each.name)
-        for each in ([] if refused(checks) else bundle.tables)
-        if order.copies or mixes(scans[each.name])
-    }
-    copies, remarks = ({}, []) if refused(checks) else copied(bundle, order.copies, scratch, by_split)
-    checks += remarks
     details = card.CardDetails(
         repo=order.repo,
         revision=order.revision,
@@ -117,6 +108,18 @@ def dataset(order: Order, scratch: Path) -> Publication:
         description=order.description,
         author=order.author,
     )
+    # What the card tells of tables that are not published is looked through as well.
+    untitled = msgspec.structs.replace(details, title=None, description=None, author=None)
+    shown = card.plain_text(card.dataset_card(bundle, scans, [], sources, untitled, [])[card.CARD])
+    checks = all_checks(bundle, scans, licence, sources, order.allowed, {**order.card_texts, card.CARD: shown})
+    # Not where something is in the way already: to write the rows again takes as long as there are many.
+    by_split = {
+        each.name: split_tables(each.table, scans[each.name], scratch / SPLITS / each.name)
+        for each in ([] if refused(checks) else bundle.tables)
+        if order.copies or mixes(scans[each.name])
+    }
+    copies, remarks = ({}, []) if refused(checks) else copied(bundle, order.copies, scratch, by_split)
+    checks += remarks
     made = card.dataset_card(bundle, scans, checks, sources, details, sorted(copies))
     files = {
         **table_files(bundle.tables),

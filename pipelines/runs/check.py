@@ -50,8 +50,9 @@ def check_tables(path: Path, advance: Callable[[int], None] = lambda _: None) ->
     folders = tables_below(path)
     run = run_of(path)
     given = given_to(run) if run is not None else ()
-    # A table that is checked alone was made from its neighbours.
-    known = digests([*folders, *folders[0].parent.glob("*/"), *given])
+    # A table that is checked alone was made from others of its run, or outside of one from its neighbours.
+    others = folders[0].parent.glob("*/") if run is None else tables_below(run)
+    known = digests([*folders, *others, *given])
     checked = []
     for folder in folders:
         checked.append(check_table(folder, known))

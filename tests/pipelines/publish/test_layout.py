@@ -140,6 +140,15 @@ def test_a_table_of_held_out_rows_alone_is_never_the_default(tmp_path: Path) -> 
     assert configured(held_out, verdicts) == {"tasks": False, "verdicts": True}, "rows that tell no split"
 
 
+def test_the_card_names_what_is_held_out_also_where_all_of_a_table_is(tmp_path: Path) -> None:
+    for name, rows in (("tasks", TASKS), ("test_tasks", TASKS[1:2])):
+        seed_table(tmp_path / "tables" / name, rows)
+    found = dataset(Order(path=tmp_path / "tables", repo="org/data", licence="mit"), tmp_path / ".scratch")
+    card = found.files["README.md"].source
+    assert isinstance(card, bytes)
+    assert "in configurations of its own: `tasks.held_out`, `test_tasks`." in card.decode()
+
+
 def test_a_table_that_is_called_like_a_held_out_configuration_is_refused(tmp_path: Path) -> None:
     tasks = surveyed(tmp_path / "tasks", TASKS[0], TASKS[1])
     other = surveyed(tmp_path / "tasks.held_out", TASKS[1])

@@ -113,6 +113,22 @@ def test_only_what_a_model_consists_of_goes_up_and_the_rest_is_named(adapter: Pa
     assert "not sent, for they are no part of a model: checkpoint-10; notes.txt" in card.decode().replace("\\", "")
 
 
+def test_a_model_that_lacks_a_part_of_its_weights_is_refused(adapter: Path) -> None:
+    (adapter / ADAPTER).unlink()
+    (adapter / "config.json").write_text("{}")
+    first, second = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
+    index = {"weight_map": {"a": first, "b": second, "c": first}}
+    (adapter / "model.safetensors.index.json").write_bytes(msgspec.json.encode(index))
+    (adapter / first).write_bytes(b"weights")
+    with user_error("model-incomplete", second, "model.safetensors.index.json"):
+        model(order(adapter, "org/base"))
+    (adapter / second).write_bytes(b"weights")
+    assert checked(adapter)["files"].level == "passed"
+    (adapter / "model.safetensors.index.json").write_text("{")
+    with user_error("damaged-file", "model.safetensors.index.json"):
+        model(order(adapter, "org/base"))
+
+
 @pytest.mark.parametrize("name", ["tokenizer.json", "chat_template.jinja", "LICENSE", "README.md", "training.json"])
 def test_all_text_that_goes_up_is_looked_through(adapter: Path, name: str) -> None:
     held = (adapter / name).read_text() if (adapter / name).exists() else ""

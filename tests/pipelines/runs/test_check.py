@@ -80,6 +80,13 @@ def test_damage_is_found(run: Path, damage: str, capsys: pytest.CaptureFixture[s
     assert invoke(["check", str(run / "demonstrations")]) == 1
 
 
+def test_a_table_deep_in_a_run_is_made_of_tables_of_that_run(run: Path) -> None:
+    (run / "evaluation/test").mkdir(parents=True)
+    shutil.move(run / "verdicts", run / "evaluation/test/verdicts")
+    assert [each.wrong for each in check_tables(run / "evaluation/test/verdicts")] == [[]]
+    assert invoke(["check", str(run / "evaluation")]) == 0
+
+
 def test_a_table_whose_inputs_vanished_or_changed_says_so(run: Path) -> None:
     shutil.rmtree(run / "demonstrations")
     (verdicts,) = check_tables(run)
