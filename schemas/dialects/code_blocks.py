@@ -72,8 +72,9 @@ def _code(action: Action) -> str | None:
     return f"{fence}{action.language}\n{action.content}\n{fence}"
 
 
-_BLOCK = re.compile(r"<execute(?:_(\w+))?>(.*?)</execute(?(1)_\1)>", re.DOTALL)
-_PYTHON = (None, "ipython", "python")
+_OPENED = re.compile(r"<execute(_\w+)?>")
+_CLOSED = re.compile(r"</execute(_\w+)?>")
+_PYTHON = ("ipython", "python")
 
 
 class Execute(DialectConfig):
@@ -86,19 +87,31 @@ class Execute(DialectConfig):
         """The code; line breaks right inside the tags, or blanks around a single line, are no part of it."""
         if "</execute" not in text:
             return None
-        last = text.find(">", text.rfind("</execute")) + 1
-        blocks = [Block(found.start(), found.end(), _action(found)) for found in _BLOCK.finditer(text, 0, last)]
-        return with_prose(text, blocks)
+        return with_prose(text, _executed(text))
 
     def compose(self, actions: Sequence[Action]) -> str:
         """There are words for code, and none for tool calls."""
         return lines(actions, [_executed_code(action) for action in actions])
 
 
-def _action(found: re.Match[str]) -> CodeAction:
-    code = found[2]
+def _executed(text: str) -> Iterator[Block]:
+    """The blocks of a text; each ends at the first tag of its kind."""
+    # What is never closed would be searched to the end of the text each time.
+    last = {found[1]: found.start() for found in _CLOSED.finditer(text)}
+    done = 0
+    for opening in _OPENED.finditer(text):
+        kind, start = opening[1], opening.end()
+        if opening.start() < done or last.get(kind, -1) < start:
+            continue
+        closing = f"</execute{kind or ''}>"
+        end = text.index(closing, start)
+        done = end + len(closing)
+        yield Block(opening.start(), done, _action((kind or "_")[1:] or None, text[start:end]))
+
+
+def _action(kind: str | None, code: str) -> CodeAction:
     code = code.removeprefix("\n").removesuffix("\n") if "\n" in code else code.strip(" ")
-    return CodeAction(language="python" if found[1] in _PYTHON else found[1], content=code)
+    return CodeAction(language="python" if kind is None or kind in _PYTHON else kind, content=code)
 
 
 def _executed_code(action: Action) -> str | None:

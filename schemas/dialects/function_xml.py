@@ -8,6 +8,7 @@ its end only where the next parameter, or the end of the call, follows.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from agentmill.schemas.dialects.options import DialectConfig, terminal_calls
@@ -78,27 +79,33 @@ def _is_blank(text: str) -> bool:
 
 def _blocks(text: str) -> Iterator[Block]:
     done, last = 0, text.rfind("</function>")
+    # Found once, as each call would be searched for its own to the end of the text.
+    ends = list(_END.finditer(text)) if last >= 0 else []
     for opening in _OPENING.finditer(text):
         if opening.start() < done:
             continue
         # What is never closed would be searched to the end of the text each time.
         if opening.end() > last:
             return
-        found = _arguments(text, opening.end())
+        found = _arguments(text, opening.end(), ends)
         if found is not None:
             kwargs, closed = found
             start, done = _with_wrapper(text, opening.start(), closed, done)
             yield Block(start, done, ApiAction(function=opening[1], kwargs=kwargs))
 
 
-def _arguments(text: str, start: int) -> tuple[dict[str, str], int] | None:
-    """The parameters from ``start`` on, and where the call ends; ``None`` if it does not, or names one twice."""
+def _arguments(text: str, start: int, ends: Sequence[re.Match[str]]) -> tuple[dict[str, str], int] | None:
+    """The parameters from ``start`` on, and where the call ends; ``None`` if it does not, or names one twice.
+
+    ``ends`` are the ends of all parameters in the text.
+    """
     kwargs: dict[str, str] = {}
     after = _NEXT.match(text, start)
     while after and after[1]:
-        closing = _END.search(text, after.end())
-        if closing is None or after[1] in kwargs:
+        place = bisect_left(ends, after.end(), key=lambda end: end.start())
+        if place == len(ends) or after[1] in kwargs:
             return None
+        closing = ends[place]
         kwargs[after[1]] = _value(text, after.end(), closing.start())
         after = closing
     return (kwargs, after.end()) if after else None

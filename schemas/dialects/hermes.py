@@ -10,7 +10,7 @@ import msgspec
 
 from agentmill.schemas.dialects.options import DialectConfig, terminal_calls
 from agentmill.schemas.dialects.tool_text import TOOL_TEXTS
-from agentmill.schemas.messages.calls import read_arguments
+from agentmill.schemas.messages.calls import arguments_of, read_arguments
 from agentmill.schemas.messages.dialect import Block, ParsedText, lines, unsayable, with_prose
 from agentmill.schemas.messages.surface_text import dumped
 from agentmill.schemas.records.rows import MessageCall
@@ -19,6 +19,18 @@ from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction
 _OPENING = re.compile(r"<tool_call>\s*(?=\{)")
 _CLOSING = re.compile(r"\s*</tool_call>")
 _scan = json.JSONDecoder().raw_decode
+
+
+class _Unnumbered(str):
+    """A text whose lines are not counted: an error of ``json`` counts all before it, for each beginning of a call."""
+
+    __slots__ = ()
+
+    def count(self, *_given: object) -> int:
+        return 0
+
+    def rfind(self, *_given: object) -> int:
+        return -1
 
 
 class Hermes(DialectConfig):
@@ -37,20 +49,21 @@ class Hermes(DialectConfig):
 
 def _blocks(text: str) -> Iterator[Block]:
     done, last = 0, text.rfind("</tool_call>")
+    unnumbered = _Unnumbered(text)
     for opening in _OPENING.finditer(text):
         if opening.start() < done:
             continue
-        # The error for what is no JSON counts the lines of all text before, so it is not provoked in vain.
+        # What is never closed would be searched to the end of the text each time.
         if opening.end() > last:
             return
         try:
-            _, end = _scan(text, opening.end())
+            _, end = _scan(unnumbered, opening.end())
             call = msgspec.json.decode(text[opening.end() : end])
         except (ValueError, RecursionError):
             continue
         closing = _CLOSING.match(text, end)
         if closing and isinstance(call, dict) and isinstance(call.get("name"), str):
-            kwargs, raw = read_arguments(call.get("arguments"))
+            kwargs, raw = read_arguments(arguments_of(call))
             done = closing.end()
             yield Block(opening.start(), done, ApiAction(function=call["name"], kwargs=kwargs, raw_arguments=raw))
 

@@ -23,7 +23,7 @@ from agentmill.schemas.records.rows import MessageCall
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction, MessageAction
 
 _INPUTS = "Action Input:"
-_INPUT = re.compile(rf"([^\n]+?)[ \t]*\n\s*{_INPUTS}(.*)", re.DOTALL)
+_INPUT = re.compile(rf"([^\n]+)\n\s*{_INPUTS}(.*)", re.DOTALL)
 _CODE = re.compile(r"([^\n`]*)\n\s*(`{3,})([^\n`]*)\n(.*?)\n?\2", re.DOTALL)
 _CALL = re.compile(r"([A-Za-z_][\w.-]*)(?:\[(.*)\]|\((.*)\))", re.DOTALL)
 _WORD = re.compile(r"\s*\w*\s*")
@@ -107,7 +107,8 @@ class React(DialectConfig):
     def _call(self, body: str, thought: str | None) -> ApiAction | CodeAction | None:
         if _INPUTS in body and (found := _INPUT.fullmatch(body)):
             kwargs, raw = read_arguments(found[2].strip())
-            return ApiAction(function=found[1], kwargs=kwargs, raw_arguments=raw, description=thought)
+            name = found[1].rstrip(_BLANKS) or found[1][:1]
+            return ApiAction(function=name, kwargs=kwargs, raw_arguments=raw, description=thought)
         if "```" in body and (block := _block(body)):
             name, info, code = block
             return CodeAction(language=info.strip() or name.strip().lower(), content=code, description=thought)

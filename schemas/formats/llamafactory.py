@@ -16,7 +16,7 @@ from agentmill.schemas.format import FormatError, Origin, Raw, Read, Written, pa
 from agentmill.schemas.formats.differences import differences
 from agentmill.schemas.formats.openai import take_messages
 from agentmill.schemas.formats.pairs import Pair, common, pair_losses, pair_remarks, paired
-from agentmill.schemas.messages.calls import link_remarks
+from agentmill.schemas.messages.calls import link_remarks, named_call
 from agentmill.schemas.messages.conversation import Conversation, Flag, Layout, key, layout, to_trajectory
 from agentmill.schemas.messages.parts import REASONING
 from agentmill.schemas.messages.reader import MessageReader
@@ -86,7 +86,7 @@ class PartsReader:
             value = None
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
             raise FormatError("unknown_call", f"expected a call as JSON text, got {text!r:.80}")
-        function = {name: value[name] for name in ("name", "arguments") if value.get(name) is not None}
+        function = named_call(value)
         # One style is kept for the record; calls in another are kept with their text.
         if self.style is None:
             self.style = style_of(text, value)

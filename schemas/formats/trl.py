@@ -118,7 +118,9 @@ def _shape(row: JsonObject) -> Shape:
     # Tables of several shapes have all columns in every row, with nulls.
     has = row.keys() & {name for name, value in row.items() if value is not None}
     if {"chosen", "rejected"} <= has:
-        return "preference" if "prompt" in has else "implicit"
+        # A text beside whole conversations is their first message once more, as TRL takes it.
+        repeated = isinstance(row.get("prompt"), str) and all(map(_is_whole, (row["chosen"], row["rejected"])))
+        return "preference" if "prompt" in has and not repeated else "implicit"
     if {"prompt", "completions", "labels"} <= has:
         return "stepwise"
     if {"prompt", "completion"} <= has:
@@ -128,6 +130,11 @@ def _shape(row: JsonObject) -> Shape:
     if "prompt" in has:
         return "prompt"
     raise FormatError("invalid", f"expected messages, or a prompt with what answers it, got the fields {_names(row)}")
+
+
+def _is_whole(side: Any) -> bool:
+    """Whether a side is a conversation from its beginning on, and no answer alone."""
+    return bool(isinstance(side, list) and side and isinstance(side[0], dict) and side[0].get("role") != "assistant")
 
 
 def _parts(row: JsonObject, shape: Shape, spelling: JsonObject) -> tuple[list[Any], list[list[Any]]]:
@@ -182,7 +189,8 @@ def _divided(messages: list[JsonObject], shape: str, held: Layout, as_read: bool
     if shape == "stepwise":
         steps = {
             "completions": [each["content"] for each in completion],
-            "labels": [each["label"] for each in completion],
+            # One without a label was null.
+            "labels": [each.get("label") for each in completion],
         }
         return {**_as_texts({"prompt": prompt}, held), **steps}
     document = {"prompt": prompt, "completion": completion}

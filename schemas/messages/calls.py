@@ -43,6 +43,18 @@ def read_arguments(given: Any) -> tuple[JsonObject, str | None]:
     return (value, None) if held else ({}, given)
 
 
+def arguments_of(call: JsonObject) -> Any:
+    """What is in the place of the arguments of a call: some models write it as ``parameters``, as Llama 3 does."""
+    given = call.get("arguments")
+    return call.get("parameters") if given is None else given
+
+
+def named_call(call: JsonObject) -> JsonObject:
+    """A call with its name, and with ``arguments`` where it has some."""
+    given = arguments_of(call)
+    return {"name": call["name"], **({} if given is None else {"arguments": given})}
+
+
 _CALL = frozenset({"id", "type", "function"})
 _FUNCTION = frozenset({"name", "arguments"})
 
@@ -239,8 +251,14 @@ def link_remarks(content: Sequence[AnyItem], tools: Sequence[Tool]) -> Remarks:
     waiting: dict[str | None, int] = {}
     early: set[str] = set()
     declared = {tool.name for tool in tools}
+    before: AnyItem | None = None
     for item in content:
         call_id = item.tool_call_id
+        # The parts of one result, such as its text and an image.
+        goes_on = call_id is not None and before is not None and call_id == before.tool_call_id
+        previous, before = before, item
+        if goes_on and not {type(item), type(previous)} & _CALLS and type(item) is not type(previous):
+            continue
         if type(item) in _CALLS:
             if declared and isinstance(item, ApiAction) and item.function not in declared:
                 remarks["undeclared_tool"] += 1

@@ -51,6 +51,8 @@ class MessageReader:
         """Such calls that end a task: they get a result only where there are more results than other calls."""
         self._results: list[int] = []
         """Results without an id since then."""
+        self._ends: dict[int, int] = {}
+        """Where results of several parts end, by the place of the first."""
         self._awaits = False
         """The last turn is answered by what comes next, whoever speaks."""
         self._openings = tuple(dialect.results) if dialect else ()
@@ -143,6 +145,15 @@ class MessageReader:
             if call_id == "":
                 self.conversation.note(index, id="")
         self._observe(message, _RESULT, source="environment", tool_call_id=call_id or None)
+        if not call_id and len(self.conversation.content) > index + 1:
+            self._ends[index] = len(self.conversation.content)
+
+    def _give_id(self, result: int, name: str) -> None:
+        """Give all parts of a result the id of its call."""
+        for place in range(result, self._ends.get(result, result + 1)):
+            # The items are frozen, but this reader made them and nobody else has them yet; a copy of each would take
+            # longer.
+            force_setattr(self.conversation.content[place], "tool_call_id", name)
 
     def _observe(self, message: JsonObject, known: frozenset[str], **fields: Any) -> None:
         index = len(self.conversation.content)
@@ -276,17 +287,15 @@ class MessageReader:
             # In the order in which they were written, which is that of their results.
             waiting = sorted([*waiting, *self._ending])
         if waiting and results:
-            content, ids = self.conversation.content, self._ids
+            ids = self._ids
             for call, result in zip(waiting[-len(results) :], results, strict=False):
                 name = f"call_{call}"
                 # A later message may already have this id.
                 while name in ids:
                     name += "_"
                 ids.add(name)
-                # The items are frozen, but this reader made them and nobody else has them yet; a copy of each would
-                # take longer.
-                force_setattr(content[call], "tool_call_id", name)
-                force_setattr(content[result], "tool_call_id", name)
+                self._give_id(call, name)
+                self._give_id(result, name)
         if len(results) > len(waiting):
             self._link_rest(results[len(waiting) :])
         if waiting or results or self._ending:
@@ -305,7 +314,7 @@ class MessageReader:
         calls = [item.tool_call_id for item in turn if isinstance(item, ApiAction)]
         free = [call_id for call_id in calls if call_id is not None and call_id not in named][-len(results) :]
         for call_id, result in zip(free, results, strict=False):
-            force_setattr(conversation.content[result], "tool_call_id", call_id)
+            self._give_id(result, call_id)
         if orphans := len(results) - len(free):
             conversation.remarks["orphan_result"] += orphans
 

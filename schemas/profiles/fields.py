@@ -108,6 +108,20 @@ ROWS = "rows"
 """The field of a joined record that holds what its rows do not share."""
 
 
+def renamed_fields(row: JsonObject, names: Mapping[str, str]) -> JsonObject:
+    """``row`` with new ``names`` for some fields; none takes the place of another that has a value.
+
+    What has such a name already gets one that is free, and so does the second of two that would be called the same.
+    """
+    new: dict[str, str] = {}
+    for name, value in row.items():
+        if name in names and names[name] not in new.values() and (value is not None or names[name] not in row):
+            new[name] = names[name]
+    others = [name for name in row if name not in new]
+    new |= zip(others, renamed(dict.fromkeys(others), set(new.values())), strict=True)
+    return {new[name]: value for name, value in row.items()}
+
+
 class MessageFields(Config):
     """Where messages and their parts lie, in a record that has chat messages under other names."""
 
@@ -124,7 +138,8 @@ class MessageFields(Config):
         given = document.get(self.of)
         if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
             raise FormatError("invalid", f"expected {self.of!r}, a list of messages, got {given!r:.60}")
-        rest = {name: value for name, value in document.items() if name != self.of}
+        # A field of that name that is there already keeps its value under another one.
+        rest = renamed({name: value for name, value in document.items() if name != self.of}, {"messages"})
         return {**rest, "messages": [self._message(each) for each in given]}
 
     def _message(self, given: JsonObject) -> JsonObject:

@@ -14,7 +14,7 @@ from agentmill.schemas.errors import near_match
 from agentmill.schemas.format import NOT_FINITE, Decoded, FormatError, Origin, Reader, Remarks, decode_counted
 from agentmill.schemas.formats import FORMATS
 from agentmill.schemas.messages.parts import number_of
-from agentmill.schemas.profiles.fields import MessageFields, at, join, last_at, measured
+from agentmill.schemas.profiles.fields import MessageFields, at, join, last_at, measured, renamed_fields
 from agentmill.schemas.profiles.paths import UNREAD, Place, measured_places
 from agentmill.schemas.profiles.private import PrivateFields
 from agentmill.schemas.records.record import JsonObject
@@ -208,10 +208,7 @@ class ProfileReader:
         return profile.messages.apply(document) if profile.messages is not None else document
 
     def _renamed(self, row: Any) -> Any:
-        rename = self._profile.rename
-        return (
-            {rename.get(name, name): value for name, value in row.items()} if rename and isinstance(row, dict) else row
-        )
+        return renamed_fields(row, self._profile.rename) if self._profile.rename and isinstance(row, dict) else row
 
     def _placed(self, run: Trajectory, rows: Sequence[Any], main: bool) -> Trajectory:
         """The run with what the profile says of it, where the format does not."""

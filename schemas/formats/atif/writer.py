@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from agentmill.schemas.format import Losses
+from agentmill.schemas.format import FormatError, Losses
 from agentmill.schemas.formats.atif.fields import MEDIA_TYPES, AtifDialect, finish
 from agentmill.schemas.formats.atif.reader import StepReader
 from agentmill.schemas.formats.extension_fields import OURS
@@ -97,7 +97,8 @@ class StepWriter:
         calls = step.setdefault("tool_calls", [])
         kept = dict(held.get("call", {}))
         given = kept.pop("tool_call_id", None) or item.tool_call_id
-        taken = {call["tool_call_id"] for call in calls}
+        # A list: ids of others may be anything.
+        taken = [call["tool_call_id"] for call in calls]
         if given is None or (given in taken and "tool_call_id" not in held.get("call", {})):
             given = f"call_{index}"
         name, argument = kept.pop("function", None), kept.pop("argument", "code")
@@ -171,6 +172,8 @@ def write_steps(
     reader = StepReader()
     for step in writer.steps:
         reader.read(step)
+    if len(order) != len(reader.transcript.content):
+        raise FormatError("unsayable_part", "a message consists of parts that ATIF has no words for, such as an image")
     for (index, place), plain in zip(order, reader.transcript.content, strict=True):
         if differing := _difference(content[index], plain):
             own_fields(place).update(differing)

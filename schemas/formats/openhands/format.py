@@ -16,6 +16,7 @@ from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, dec
 from agentmill.schemas.formats.openhands.old_events import OldEvents
 from agentmill.schemas.formats.openhands.sdk_events import SdkEvents
 from agentmill.schemas.messages.calls import link_remarks
+from agentmill.schemas.messages.parts import renamed
 from agentmill.schemas.profiles.private import REMOVED, PrivatePath
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Outcome, OutcomeStatus, Trajectory
@@ -55,6 +56,7 @@ class OpenHands(Config):
         log.transcript.arrange()
         trajectory_id, source = provenance(raw, origin, NAME, CONVERTER_VERSION)
         task_id = record.pop("instance_id", None)
+        kept = log.kept() | log.transcript.notes()
         run = Trajectory(
             trajectory_id=trajectory_id,
             content=log.transcript.content,
@@ -64,7 +66,7 @@ class OpenHands(Config):
             outcome=_outcome(record),
             usage=log.usage(),
             source=source,
-            extra={NAME: record | log.kept() | log.transcript.notes()},
+            extra={NAME: renamed(record, kept) | kept},
         )
         return Read(run, +losses, (), log.transcript.remarks + link_remarks(run.content, run.tools))
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentmill.schemas.format import FormatError, Losses, Remarks
+from agentmill.schemas.messages.calls import named_call
 from agentmill.schemas.messages.conversation import Layout, Text, key
 from agentmill.schemas.messages.parts import REASONING
 from agentmill.schemas.messages.surface_text import Style, dumped, style_of
@@ -122,9 +123,7 @@ class TurnReader:
         if not calls or not all(isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls):
             self.remarks["invalid_call"] += 1
             return {"turn": "function_call"}
-        functions = [
-            {name: call[name] for name in ("name", "arguments") if call.get(name) is not None} for call in calls
-        ]
+        functions = [named_call(call) for call in calls]
         message["content"] = None
         message["tool_calls"] = [{"type": "function", "function": function} for function in functions]
         if reasoning is not None:
@@ -238,8 +237,8 @@ _SYSTEM = ("system", "developer")
 class LoadableOrder:
     """Writes turns so that none is skipped. ``merged`` counts what this changed, by ``order.`` and what was done.
 
-    ``joined_turns`` went into a neighbour of their side; ``joined_loss`` are those that lost their loss there, as the
-    neighbour has none; ``text_in_reasoning`` is text that stood before a call and
+    ``joined_turns`` went into a neighbour of their side, without their ``joined_fields``; ``joined_loss`` are those
+    that lost their loss there, as the neighbour has none; ``text_in_reasoning`` is text that stood before a call and
     is in its ``<think>``; ``call_in_text`` are calls before a text, written into it in ``<tool_call>``;
     ``turns_after_the_last_answer`` are left out; an ``empty_turn`` was put before a model that speaks first;
     ``role`` are names of who speaks that differ from the others of their kind, or system turns in between.
@@ -280,7 +279,7 @@ class LoadableOrder:
         turn = self._as(group[0], "tool" if "tool" in kinds else "user")
         if len(group) == 1:
             return turn
-        self._count("joined_turns", len(group) - 1)
+        self._count_joined(group[1:])
         turn = self._with_loss(turn, group, by_default=False)
         values = [each.get(self._names.text) or "" for each in group]
         if any(isinstance(value, list) for value in values):
@@ -293,7 +292,7 @@ class LoadableOrder:
         turn = self._as(group[-1], kinds[-1])
         if len(group) == 1:
             return turn
-        self._count("joined_turns", len(group) - 1)
+        self._count_joined(group[:-1])
         turn = self._with_loss(turn, group, by_default=True)
         first = kinds.index("function_call") if "function_call" in kinds else len(kinds)
         if first == len(kinds):
@@ -310,6 +309,13 @@ class LoadableOrder:
             calls += called
         body = dumped(calls[0] if len(calls) == 1 else calls, self._style)
         return {**turn, self._names.text: with_thought("\n".join(thoughts) or None, body)}
+
+    def _count_joined(self, turns: Sequence[JsonObject]) -> None:
+        """Count turns that go into a neighbour, and what else they have."""
+        self._count("joined_turns", len(turns))
+        own = {self._names.speaker, self._names.text, LOSS_FIELD}
+        if fields := sum(len(turn.keys() - own) for turn in turns):
+            self._count("joined_fields", fields)
 
     def _with_loss(self, turn: JsonObject, group: Sequence[JsonObject], by_default: bool) -> JsonObject:
         """``turn``, made of ``group``, without loss if one of these has none; unmarked ones have it ``by_default``."""
