@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
 import msgspec
 
+from agentmill.pipelines.engine.errors import describe
 from agentmill.pipelines.operators.lookup import check_disjoint
 from agentmill.pipelines.terminal.progress import displayed
 from agentmill.schemas.error_codes import ErrorCode
@@ -181,9 +182,16 @@ def write_documents(entries: Iterable[Entry], folder: Path, file: str, advance: 
             advance(entry.rows)
             try:
                 document = entry.write()
-            except FormatError as error:
-                reasons[error.reason] += entry.rows
-                write_line(dropped, {**entry.ids, "reason": error.reason, "detail": error.detail})
+            except (UserError, MemoryError):
+                raise
+            # A row that a writer fails on must not cost the others.
+            except Exception as error:  # noqa: BLE001
+                if isinstance(error, FormatError):
+                    reason, detail = error.reason, error.detail
+                else:
+                    reason, detail = "unexpected_error", describe(error)
+                reasons[reason] += entry.rows
+                write_line(dropped, {**entry.ids, "reason": reason, "detail": detail})
                 continue
             losses.update(document.losses)
             used, written = used + entry.rows, written + 1

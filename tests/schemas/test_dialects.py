@@ -119,6 +119,7 @@ READ: list[tuple[str, str, list[AnyAction]]] = [
     ),
     ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": [1, null]}"}</tool_call>', [call("f", a=[1, None])]),
     ("hermes", '<tool_call>{"name": "f", "arguments": [1]}</tool_call>', [call("f", raw="[1]")]),
+    ("hermes", '<tool_call>{"name": "f", "parameters": {"a": 1}}</tool_call>', [call("f", a=1)]),
 ]
 
 
@@ -497,6 +498,26 @@ def test_the_option_is_checked() -> None:
     assert WithDialect().chosen_dialect is None
     with user_error("unknown-key", "hermes", "parameters"):
         _ = WithDialect(dialect="hermes", dialect_options={"parameters": {}}).chosen_dialect
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("execute", "<execute_bash>\n" * 20_000 + "</execute_ipython>"),
+        ("execute", "".join(f"<execute_a{number}>" for number in range(20_000)) + "</execute_a>"),
+        ("react", "Action: a" + " " * 100_000 + "x\nAction Input: {}"),
+        ("hermes", "<tool_call>{\n" * 20_000 + "</tool_call>"),
+        ("function_xml", "<function=a>\n<parameter=b>" * 20_000 + "</function>"),
+        (
+            "function_xml",
+            "<function=a>\n<parameter=b>" * 20_000 + "</parameter>\n<parameter=b>1</parameter></function>",
+        ),
+    ],
+)
+def test_what_is_repeated_before_a_last_tag_is_read_once(name: str, text: str) -> None:
+    started = time.process_time()
+    DIALECTS.load(name)().read(text)
+    assert time.process_time() - started < 0.5
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,23 @@ def test_export_adp(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "read 4, used 4, dropped 0, written 4" in capsys.readouterr().out
 
 
+def test_a_row_that_a_writer_fails_on_is_dropped_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed_table(tmp_path / "runs", [trajectory("a"), trajectory("b")])
+    write = ShareGpt.write
+
+    def failing(form: ShareGpt, run: Any) -> Any:
+        if run.trajectory_id == "a":
+            raise KeyError("label")
+        return write(form, run)
+
+    monkeypatch.setattr(ShareGpt, "write", failing)
+    assert agentmill("export", tmp_path / "runs", "--to", "sharegpt", "--out", tmp_path / "out") == 0
+    assert len((tmp_path / "out/trajectories.jsonl").read_text().splitlines()) == 1
+    (dropped,) = map(json.loads, (tmp_path / "out/dropped.jsonl").read_text().splitlines())
+    assert (dropped["trajectory_id"], dropped["reason"]) == ("a", "unexpected_error")
+    assert dropped["detail"].startswith("KeyError: 'label' (in failing, test_tables.py:")
+
+
 def test_export_takes_a_parameter_that_is_longer_than_a_file_name(runs: Path, tmp_path: Path) -> None:
     parameters = ", ".join(f"tool_{n}: text" for n in range(30))
     given = ["dialect=brackets", f"dialect_options.parameters={{{parameters}}}"]

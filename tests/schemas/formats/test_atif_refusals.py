@@ -36,6 +36,21 @@ def test_what_breaks_the_rules_is_read_and_remarked_on(document: dict[str, Any],
     assert broken(Atif().write(found.trajectory).document) == []
 
 
+def test_a_message_of_a_part_that_atif_has_no_words_for_is_refused() -> None:
+    image = {"type": "image", "source": {"media_type": "image/bmp", "path": "p.bmp"}}
+    shown = {"source": "user", "message": [{"type": "text", "text": "t"}, image]}
+    found = read(atif(shown, acts("x")))
+    with pytest.raises(FormatError) as error:
+        Atif().write(found.trajectory)
+    assert error.value.reason == "unsayable_part"
+
+
+def test_the_id_of_a_call_may_be_anything() -> None:
+    odd = atif(user(), {**acts("x"), "tool_calls": [{"tool_call_id": {"a": 1}, "function_name": "f", "arguments": {}}]})
+    written = Atif().write(read(odd).trajectory).document
+    assert written["steps"][1]["tool_calls"][0]["tool_call_id"] == {"a": 1}
+
+
 @pytest.mark.parametrize(
     ("path", "remark"),
     [

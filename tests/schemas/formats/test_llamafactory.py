@@ -33,6 +33,17 @@ def raw(**row: Any) -> bytes:
     return json.dumps(row).encode()
 
 
+def test_arguments_may_be_called_parameters() -> None:
+    value = json.dumps({"name": "f", "parameters": {"q": "x"}})
+    row = {"messages": [text("user", "x", loss_weight=0.0), message("assistant", part("tool_call", value))]}
+    found = LlamaFactory().read(raw(**row), ORIGIN)
+    called = found.trajectory.content[1]
+    assert isinstance(called, ApiAction)
+    assert called.kwargs == {"q": "x"}
+    written = LlamaFactory().write(found.trajectory).document
+    assert written["messages"][1]["content"] == row["messages"][1]["content"]
+
+
 def test_a_run_with_reasoning_and_parallel_calls() -> None:
     calls = [part("tool_call", json.dumps({"name": name, "arguments": {"a": "01"}})) for name in "fg"]
     messages = [

@@ -47,6 +47,26 @@ def items(*messages: Any, **fields: Any) -> list[Any]:
     return read(*messages, **fields).trajectory.content
 
 
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+
+
+@pytest.mark.parametrize("call_id", ["c1", None])
+def test_a_result_of_text_and_an_image_is_one_result(call_id: str | None) -> None:
+    shown = [{"type": "text", "text": "A page."}, IMAGE]
+    row = {
+        "messages": [user(), assistant(call("f", call_id=call_id)), result(shown, call_id), assistant(content="Done.")]
+    }
+    found = read(*row["messages"])
+    assert not +found.remarks
+    called, first, second = found.trajectory.content[1:4]
+    assert called.tool_call_id == first.tool_call_id == second.tool_call_id is not None
+    assert OpenAi().write(found.trajectory).document == row
+
+
+def test_a_second_result_is_remarked_on() -> None:
+    assert read(user(), assistant(call("f")), result("1"), result("2")).remarks == {"duplicate_result": 1}
+
+
 def test_a_run_with_parallel_calls_and_results_in_any_order() -> None:
     row = {
         "messages": [

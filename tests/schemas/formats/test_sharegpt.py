@@ -288,6 +288,23 @@ def test_rows_are_written_in_the_order_that_llamafactory_loads(
     assert [(each["from"], each["value"]) for each in back] == given
 
 
+def test_fields_of_turns_that_are_joined_are_counted() -> None:
+    noted = {"score": 5, "id": "m1"}
+    given = turn("human", "x"), turn("human", "y", id="h"), turn("gpt", "a", **noted), turn("gpt", "b", id="m2")
+    (prompt, answer), losses = ordered(*given)
+    assert (prompt["value"], answer["value"], answer["id"]) == ("x\ny", "a\nb", "m2")
+    assert (losses["order.joined_turns"], losses["order.joined_fields"]) == (2, 3)
+
+
+def test_arguments_may_be_called_parameters() -> None:
+    row = {"conversations": [turn("human", "x"), turn("function_call", '{"name": "f", "parameters": {"q": "x"}}')]}
+    found = read(*row["conversations"])
+    (_, called) = found.trajectory.content
+    assert isinstance(called, ApiAction)
+    assert (called.kwargs, found.remarks["invalid_call"]) == ({"q": "x"}, 0)
+    assert comes_back(found.trajectory) == row
+
+
 @pytest.mark.parametrize(
     ("flags", "loss", "lost"),
     [

@@ -43,6 +43,9 @@ def read(row: Any) -> Read:
         ({"prompt": [USER], "chosen": [GOOD], "rejected": [BAD]}, ["Where?", "Here."], "unknown"),
         ({"prompt": "Where?", "chosen": "Here.", "rejected": "Nowhere."}, ["Where?", "Here."], "unknown"),
         ({"chosen": [USER, GOOD], "rejected": [USER, BAD]}, ["Where?", "Here."], "unknown"),
+        ({"prompt": "Where?", "chosen": [USER, GOOD], "rejected": [USER, BAD]}, ["Where?", "Here."], "unknown"),
+        ({"prompt": "Where?", "chosen": [GOOD], "rejected": [BAD]}, ["Where?", "Here."], "unknown"),
+        ({"prompt": "Where?", "completions": ["a", "b"], "labels": [True, None]}, ["Where?", "a", "b"], "unknown"),
     ],
 )
 def test_every_shape_is_read_and_written_again(row: Any, contents: list[str], status: str) -> None:
