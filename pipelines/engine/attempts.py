@@ -7,12 +7,13 @@ import secrets
 import shutil
 from pathlib import Path
 
-from agentmill.pipelines.engine.journal import renew
+from agentmill.pipelines.engine.journal import ended, renew
 from agentmill.pipelines.engine.operation import SIDES
-from agentmill.pipelines.engine.provenance import CLEARING, WORK, check_ours
+from agentmill.pipelines.engine.provenance import CLEARING, WORK, Provenance, changed, check_ours
 from agentmill.pipelines.engine.shard import ShardResult
 from agentmill.pipelines.engine.workspace import Plan, Workspace, read_note, write_note
 from agentmill.pipelines.processes.identity import identity
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import MANIFEST_NAME, TEMPORARY_FOLDER
 from agentmill.schemas.records.verdict import Dropped
@@ -22,6 +23,30 @@ PLAN = "plan.json"
 _FOLDERS = ("results", "candidates", "alive")
 _OF_AN_ATTEMPT = ("stop", "started", "failure.json", "halted.json", "lease")
 """Notes that say something of one attempt only."""
+
+
+def refuse_other_work(folder: Path, wanted: Provenance) -> None:
+    """Raises ``UserError`` where an unfinished table has work that was done otherwise than ``wanted``.
+
+    It may have cost hours or money, and an attempt by another plan would remove it.
+    """
+    for path in sorted((folder / WORK).glob("*/")):
+        plan = read_note(path / PLAN, Plan)
+        changes = [] if plan is None else changed(plan.provenance, wanted)
+        if changes and (done := used_inputs(Workspace(str(folder), path.name))):
+            shown = "; ".join(changes[:4]) + (f"; and {len(changes) - 4} more" if len(changes) > 4 else "")
+            raise UserError(
+                f"{folder} is unfinished, and its {done:,} inputs that are done were made differently: {shown}\n"
+                "run again as before to go on, with --replace to make it anew, or with another run_dir=…",
+                ErrorCode.MADE_DIFFERENTLY,
+            )
+
+
+def used_inputs(workspace: Workspace) -> int:
+    """How many inputs an attempt has used at least, in chunks that are done and in others."""
+    notes = (read_note(note, ShardResult) for note in (workspace.path / "results").glob("*.json"))
+    # The journal may still hold those of chunks that are done.
+    return max(sum(note.counts.used for note in notes if note is not None), ended(workspace.journal))
 
 
 def begin(folder: Path, plan: Plan) -> Workspace:

@@ -114,6 +114,8 @@ def run_stage(run: StageRun, progress: StageProgress | None = None) -> Manifest:
         if progress is not None:
             progress.skipped(run.name, manifest)
         return manifest
+    if not run.replace:
+        attempts.refuse_other_work(run.folder, run.provenance)
     run.runner.check()
     refuse_empty(run.primary, run.name)
     chunks = plan(run.primary, run.operation.chunk_rows)

@@ -34,10 +34,11 @@ def find_table(
     """The manifest if the table of a step is there already, so that no model need be served.
 
     With ``replace``, a table is to be made anew that was made differently, or used less than ``min_used`` of its inputs
-    or none. Raises ``UserError`` for one that was made differently, otherwise, and for a table to be made of tables
-    that share ids.
+    or none. Raises ``UserError`` for one that was made differently, otherwise, also in part, and for a table to be made
+    of tables that share ids.
     """
-    manifest = finished(context.folder, _provenance(parameters, inputs, context, parameters.seeds(context)), replace)
+    wanted = _provenance(parameters, inputs, context, parameters.seeds(context))
+    manifest = finished(context.folder, wanted, replace)
     if manifest is not None and replace and used_too_few(manifest, min_used):
         # It was made by the same, so the engine would take it for finished.
         attempts.clear(context.folder)
@@ -45,6 +46,8 @@ def find_table(
     if manifest is not None:
         _clean_up(context)
     else:
+        if not replace:
+            attempts.refuse_other_work(context.folder, wanted)
         _check_ids(parameters, inputs, context)
     return manifest
 

@@ -107,7 +107,7 @@ class KnownModels:
             raise may_be_missing(reference, where, f"{name}@{LAST} or {name}@{BEST}")
         if version in known:
             return known[version]
-        if name in self._will_be_trained:
+        if name in self._will_be_trained and version == LAST:
             return known[BASE]
         raise UserError(
             f"{where}: no step before this one trains {name!r}; write {name}@{BASE} for the model as declared",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -83,7 +84,8 @@ class KnownTables:
         rounds = self._rounds_of(base)
         if not at:
             return [self._outputs[one_of(base, self._whole(), "table", where)]]
-        if not rounds and base not in self._in_the_loop:
+        # A table at the side of another, as ``explored/nodes``, is made with that.
+        if not rounds and base.partition("/")[0] not in self._in_the_loop:
             one_of(base, self._whole(), "table", where)
             raise UserError(
                 f"{where}: {name!r} names a round, and no iterate makes {base!r}; write {base}",
@@ -94,7 +96,8 @@ class KnownTables:
         if version == PREVIOUS and round_:
             return [rounds[round_ - 1]] if round_ - 1 in rounds else []
         known = [*map(str, rounds), ALL, *([PREVIOUS] if round_ else [])]
-        found = rounds[int(one_of(version.removeprefix("round-").lstrip("0"), known, f"round of {base!r}", where))]
+        numbered = re.fullmatch(r"(?:round-)?0*(\d+)", version)
+        found = rounds[int(one_of(numbered[1] if numbered else version, known, f"round of {base!r}", where))]
         if not found.certain:
             raise may_be_missing(name, where, f"{base} for the newest table, or {base}@{ALL}")
         return [found]

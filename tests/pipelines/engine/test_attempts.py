@@ -21,6 +21,7 @@ from agentmill.pipelines.engine.workspace import Halt, Plan, Superseded, Workspa
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.verdict import Dropped
 from agentmill.schemas.tables import Table
+from tests.errors import user_error
 from tests.pipelines.engine.operations import Shout
 from tests.pipelines.engine.stages import bytes_of, order, rows_of, task, write_table
 
@@ -119,6 +120,30 @@ def test_what_another_plan_has_done_is_removed(tasks: Table, tmp_path: Path) -> 
     workspace = begun(order(Shout(), tasks, tmp_path / "out", config={"n": 2}), chunks)
     assert workspace.finished("results") == set()
     assert list((tmp_path / "out/.work").iterdir()) == [workspace.path]
+
+
+@pytest.mark.parametrize("where", ["results", "journal"])
+def test_unfinished_work_that_was_made_differently_is_not_removed_unless_it_is_wished(
+    where: str, tasks: Table, tmp_path: Path
+) -> None:
+    chunks = plan([tasks], 10)
+    earlier = order(Shout(), tasks, tmp_path / "out", config={"n": 1})
+    workspace = begun(earlier, chunks)
+    changed = order(Shout(), tasks, tmp_path / "out", config={"n": 2})
+    # Nothing is done yet, so nothing would be lost.
+    attempts.refuse_other_work(changed.folder, changed.provenance)
+    if where == "results":
+        workspace.store("results", made(chunks[0], "!"), Task)
+    else:
+        with journal(workspace) as held:
+            held.write(["task-0000"], [Result(input_id="task-0000", outputs=[task(0)])])
+    done = len(read_chunk(chunks[0], Task)) if where == "results" else 1
+    with user_error("made-differently", f"its {done} inputs", "n: 1 -> 2", "--replace"):
+        run_stage(changed)
+    assert workspace.path.exists()
+    attempts.refuse_other_work(earlier.folder, earlier.provenance)
+    run_stage(msgspec.structs.replace(changed, replace=True))
+    assert len(rows_of(tmp_path / "out")) == 25
 
 
 def test_who_has_the_journal_of_an_earlier_attempt_open_writes_into_nothing(tasks: Table, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -385,6 +386,16 @@ def test_tables_of_earlier_rounds_and_of_all(tmp_path: Path) -> None:
     assert folders_of(plan, "some") == ["round-01/explored", "round-03/explored"]
 
 
+def test_tables_at_the_side_of_one_that_the_loop_makes_may_be_missing_in_its_first_round(tmp_path: Path) -> None:
+    search = {"operator": "tree_search", "policy": "actor", "tasks": "tasks", "environments": "environments"}
+    value = {"operator": "step_value", "method": "tree", "of": ["first", "found@previous"], "as": "worth"}
+    nodes = ["first/nodes", "found/nodes@previous"]
+    body = [{**value, "nodes": nodes}, {**search, "as": "found"}]
+    plan = plan_of(tmp_path, [*WORLD, {**search, "as": "first"}, loop(*body)])
+    assert folders_of(plan, "round-01/worth", "nodes") == ["first/nodes"]
+    assert folders_of(plan, "round-02/worth", "nodes") == ["first/nodes", "round-01/found/nodes"]
+
+
 def test_a_mixture_of_all_rounds_has_a_name_and_a_weight_for_each(tmp_path: Path) -> None:
     body = [{**EXPLORE}, SFT]
     seeds = {**SFT, "from": "explored", "as": "seeds"}
@@ -430,7 +441,8 @@ def test_models_of_a_round_and_of_the_best_one(tmp_path: Path) -> None:
     for number, success in enumerate((0.3, 0.1), 1):
         folder = run / f"round-0{number}/evaluation"
         folder.mkdir(parents=True)
-        (folder / "evaluation.json").write_text(f'{{"splits": {{"a": {{"now": {{"success": {success}}}}}}}}}')
+        measured = {"models": ["now"], "splits": {"a": {"now": {"success": success}}}}
+        (folder / "evaluation.json").write_text(json.dumps(measured))
     stopped = plan_of(tmp_path, steps)
     assert found(stopped) == {"first": "round-01/tuned", "best": "round-01/tuned", "last": "round-02/tuned"}
     assert "round-03/explored" not in [step.name for step in stopped.steps]
@@ -457,7 +469,8 @@ def test_a_part_may_name_a_round_that_is_not_reached(tmp_path: Path, part: Part)
     for number, success in enumerate((0.3, 0.1), 1):
         folder = tmp_path / f"run/round-0{number}/evaluation"
         folder.mkdir(parents=True)
-        (folder / "evaluation.json").write_text(f'{{"splits": {{"a": {{"now": {{"success": {success}}}}}}}}}')
+        measured = {"models": ["now"], "splits": {"a": {"now": {"success": success}}}}
+        (folder / "evaluation.json").write_text(json.dumps(measured))
     left_out = {} if part.skip else {"after": "after round-02/evaluation"}
     assert plan_of(tmp_path, steps, part=part).left_out == left_out
     with user_error("unknown-name", "round-04/explored"):
@@ -480,6 +493,21 @@ def test_a_part_may_name_a_round_that_is_not_reached(tmp_path: Path, part: Part)
         (
             [loop(EXPLORE, {**SFT, "from": "explored@previous"})],
             ("unknown-name", "round-01/rows", "seeds, explored@previous"),
+        ),
+        ([loop(EXPLORE), {**SFT, "from": "explored@round-all"}], ("unknown-name", "rows", "'round-all'", "1, 2, 3")),
+        ([loop(EXPLORE), {**SFT, "from": "explored@0all"}], ("unknown-name", "rows", "'0all'")),
+        ([loop(EXPLORE), {**SFT, "from": "explored@00"}], ("unknown-name", "rows", "'0'")),
+        (
+            [
+                {
+                    "operator": "fork",
+                    "routes": {
+                        "a": [loop(*LOOP)],
+                        "b": [loop({**SAMPLE, "policy": "actor@round-01"}, *LOOP[1:])],
+                    },
+                }
+            ],
+            ("model-not-trained-yet", "'actor'", "actor@base"),
         ),
         ([loop(*LOOP), {**EVALUATE, "models": {"a": "actor@round-04"}}], ("unknown-name", "round-04", "last")),
         ([loop(*LOOP), {**EVALUATE, "models": {"a": "actor@best"}}], ("unknown-name", "best", "last")),

@@ -42,7 +42,7 @@ class GivenMeasures(RecipeRunner):
         if isinstance(step.parameters, Evaluate):
             step.folder.mkdir(parents=True)
             splits = {"train": {"now": {"success": next(self._measures)}}}
-            (step.folder / RESULT).write_text(json.dumps({"splits": splits}))
+            (step.folder / RESULT).write_text(json.dumps({"models": ["now"], "splits": splits}))
         self._stages[step.name] = StageSummary.of(
             NO_ROWS, operator=step.context.operator, where="", reasons={}, seconds=0.0
         )
