@@ -60,7 +60,7 @@ def train_model(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRow
 def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, method: Method) -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    check_weights(rows)
+    check_any_weight(rows)
     precision = precision_of(settings)
     check_environment(precision, method.trainer.divides_sequences and not settings.needs_whole_sequences)
     with trl_errors(settings.trl):
@@ -100,7 +100,7 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows, me
     trainer.accelerator.end_training()
 
 
-def check_weights(rows: TrainingRows) -> None:
+def check_any_weight(rows: TrainingRows) -> None:
     """Raises ``UserError`` where every row, or all that carries loss in them, has the weight 0."""
     table = rows.examples.data.table
     # Of fine-tuning the weights are those of tokens; values of scores have none.

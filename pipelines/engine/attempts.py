@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agentmill.pipelines.engine.journal import ended, renew
 from agentmill.pipelines.engine.operation import SIDES
-from agentmill.pipelines.engine.provenance import CLEARING, WORK, Provenance, changed, check_ours
+from agentmill.pipelines.engine.provenance import CLEARING, WORK, Provenance, changed, check_ours, shown
 from agentmill.pipelines.engine.shard import ShardResult
 from agentmill.pipelines.engine.workspace import Plan, Workspace, read_note, write_note
 from agentmill.pipelines.processes.identity import identity
@@ -34,9 +34,9 @@ def refuse_other_work(folder: Path, wanted: Provenance) -> None:
         plan = read_note(path / PLAN, Plan)
         changes = [] if plan is None else changed(plan.provenance, wanted)
         if changes and (done := used_inputs(Workspace(str(folder), path.name))):
-            shown = "; ".join(changes[:4]) + (f"; and {len(changes) - 4} more" if len(changes) > 4 else "")
             raise UserError(
-                f"{folder} is unfinished, and its {done:,} inputs that are done were made differently: {shown}\n"
+                f"{folder} is unfinished, and its {done:,} inputs that are done were made differently:"
+                f" {shown(changes)}\n"
                 "run again as before to go on, with --replace to make it anew, or with another run_dir=…",
                 ErrorCode.MADE_DIFFERENTLY,
             )

@@ -103,12 +103,16 @@ def finished(folder: Path, wanted: Provenance, replace: bool = False) -> Manifes
     if replace:
         check_ours(folder)
         return None
-    shown = "; ".join(changes[:4]) + (f"; and {len(changes) - 4} more" if len(changes) > 4 else "")
     raise UserError(
-        f"{folder} was made differently: {shown}\n"
+        f"{folder} was made differently: {shown(changes)}\n"
         "run again with --replace to make it (and what follows from it) anew, or with another run_dir=…",
         ErrorCode.MADE_DIFFERENTLY,
     )
+
+
+def shown(changes: Sequence[str]) -> str:
+    """What differs, for a message: the first few, and how many more there are."""
+    return "; ".join(changes[:4]) + (f"; and {len(changes) - 4} more" if len(changes) > 4 else "")
 
 
 def changed(held: Provenance, wanted: Provenance) -> list[str]:

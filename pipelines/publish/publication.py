@@ -100,15 +100,8 @@ def dataset(order: Order, scratch: Path) -> Publication:
     sources = with_stated(sources_of(bundle), given_licences)
     licence = declared_or_common(order.licence, sources)
     scans = {each.name: scan(each.table, each.name) for each in bundle.tables}
-    details = card.CardDetails(
-        repo=order.repo,
-        revision=order.revision,
-        licence=licence,
-        title=order.title,
-        description=order.description,
-        author=order.author,
-    )
-    # What the card tells of tables that are not published is looked through as well.
+    details = details_of(order, licence)
+    # What is in the card of tables that are not published is looked through as well; options are named by themselves.
     untitled = msgspec.structs.replace(details, title=None, description=None, author=None)
     shown = card.plain_text(card.dataset_card(bundle, scans, [], sources, untitled, [])[card.CARD])
     checks = all_checks(bundle, scans, licence, sources, order.allowed, {**order.card_texts, card.CARD: shown})
@@ -129,13 +122,20 @@ def dataset(order: Order, scratch: Path) -> Publication:
         **{name: LocalFile.of(content) for name, content in made.items()},
     }
     names = [each.name for each in bundle.tables]
-    owned = {*table_places(names), *copy_places(order.copies), *RUN_FILES, *card.PICTURES}
-    return Publication(
-        branch=Branch(order.repo, "dataset", order.revision),
-        checks=checks,
-        files=files,
-        owned=frozenset(owned),
-        tables=names,
+    owned = frozenset({*table_places(names), *copy_places(order.copies), *RUN_FILES, *card.PICTURES})
+    branch = Branch(order.repo, "dataset", order.revision)
+    return Publication(branch=branch, checks=checks, files=files, owned=owned, tables=names)
+
+
+def details_of(order: Order, licence: str) -> card.CardDetails:
+    """What the card has of the order."""
+    return card.CardDetails(
+        repo=order.repo,
+        revision=order.revision,
+        licence=licence,
+        title=order.title,
+        description=order.description,
+        author=order.author,
     )
 
 

@@ -118,7 +118,7 @@ def _shape(row: JsonObject) -> Shape:
     # Tables of several shapes have all columns in every row, with nulls.
     has = row.keys() & {name for name, value in row.items() if value is not None}
     if {"chosen", "rejected"} <= has:
-        # A text beside whole conversations is their first message once more, as TRL takes it.
+        # The prompt of whole conversations is their first message once more.
         repeated = isinstance(row.get("prompt"), str) and all(map(_is_whole, (row["chosen"], row["rejected"])))
         return "preference" if "prompt" in has and not repeated else "implicit"
     if {"prompt", "completions", "labels"} <= has:

@@ -80,7 +80,7 @@ class ScorerRows(Dialogue):
 
 
 def critique_of(verdict: Verdict) -> str | None:
-    """What a scored verdict says in words: its reason, or those of its judges; ``None`` where it says nothing.
+    """The words of a scored verdict: its reason, or those of its judges; ``None`` where it has none.
 
     The reason of a verdict that is not scored is the code of a fault, and not about the trajectory.
     """

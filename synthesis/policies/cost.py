@@ -149,7 +149,7 @@ class Spending:
                         return None
                     # Under the lock, so that a release between the check and the wait is not missed.
                     self._settled.clear()
-                # Where requests of other workers are in the way, nobody tells when they end.
+                # Where requests of other workers are in the way, this process does not learn when they end.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_SYNC_S):
                         await self._settled.wait()
@@ -256,10 +256,9 @@ _NUMBERS = itertools.count()
 def _is_running(worker: str) -> bool:
     try:
         os.kill(int(worker.partition("/")[0]), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        # A process of somebody else may not be asked, and is there.
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

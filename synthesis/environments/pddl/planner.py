@@ -19,7 +19,8 @@ from agentmill.synthesis.environments.pddl.heuristic import AdditiveHeuristic
 class PlanLimits(msgspec.Struct, frozen=True):
     """How long to search, in expanded states, and of best-first search in the ground actions that estimates go over.
 
-    An estimate goes over all of them, and one expansion needs many estimates. With 5·10⁷ it ends after half a minute.
+    An estimate goes over all of them, and one expansion needs many estimates. With 5·10⁷ it ends after about
+    half a minute on one core.
     """
 
     max_expansions: int = 30_000

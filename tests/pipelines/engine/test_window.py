@@ -68,7 +68,7 @@ def test_units_land_in_the_order_they_end() -> None:
 
 
 class Exiting(Echo):
-    """Leaves its program, or is cancelled by what it asks, where the skill says so."""
+    """Leaves its program, or is cancelled by what it asks, where the skill is so called."""
 
     async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
         if record.skills[0] == "exit":

@@ -152,9 +152,9 @@ def test_rows_in_which_no_call_has_arguments_are_counted_and_noted(tmp_path: Pat
 
 def test_critiques_are_read_of_the_evidence_of_judges(tmp_path: Path) -> None:
     seed_table(tmp_path / "runs", [trajectory("a"), trajectory("b"), trajectory("c")])
-    said = {"evidence": {"judges": [{"judge": "j", "score": 1.0, "reasons": "It is done."}]}}
-    unscored = {"status": "unscored", "score": None, "passed": None, "reason": "cut_off", **said}
-    verdicts = [verdict("a", name="judge", **said), verdict("b", name="judge", **unscored)]
+    judged = {"evidence": {"judges": [{"judge": "j", "score": 1.0, "reasons": "It is done."}]}}
+    unscored = {"status": "unscored", "score": None, "passed": None, "reason": "cut_off", **judged}
+    verdicts = [verdict("a", name="judge", **judged), verdict("b", name="judge", **unscored)]
     seed_table(tmp_path / "verdicts", verdicts)
     rows = {"from": "runs", "verdicts": "verdicts", "score": None, "critique": "judge"}
     manifest = run(tmp_path, "scorer_rows", "rows", **rows)

@@ -14,7 +14,7 @@ from agentmill.schemas.config import validate
 from tests.errors import user_error
 
 NAMED = {"models": ["base", "tuned"], "inputs": {}}
-"""What ``evaluation.json`` has besides the splits."""
+"""What else than the splits ``evaluation.json`` has."""
 
 
 def rounds(folder: Path, values: Sequence[Mapping[str, Any]]) -> list[Path]:

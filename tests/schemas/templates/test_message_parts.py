@@ -38,20 +38,20 @@ def test_the_first_part_that_a_text_lacks() -> None:
 
 
 def test_a_part_that_is_shown_by_chance_is_missing() -> None:
-    said = message("go", "go on")
-    marked = marked_message(said)
+    written = message("go", "go on")
+    marked = marked_message(written)
     shown = f"Do go. {marked.reasoning_content}"
-    assert missing_part(said, shown) is None
-    assert missing_marked_part(said, marked, shown) == "go"
-    assert missing_marked_part(said, marked, f"{shown}{marked.content}") is None
+    assert missing_part(written, shown) is None
+    assert missing_marked_part(written, marked, shown) == "go"
+    assert missing_marked_part(written, marked, f"{shown}{marked.content}") is None
 
 
 def test_marks_of_reasoning_within_the_content_and_of_calls() -> None:
-    said = message("<think>hm</think>go", arguments="{}")
-    marked = marked_message(said, "1_")
-    assert missing_marked_part(said, marked, f"{marked.content} {marked.tool_calls[0].name}") is None
+    written = message("<think>hm</think>go", arguments="{}")
+    marked = marked_message(written, "1_")
+    assert missing_marked_part(written, marked, f"{marked.content} {marked.tool_calls[0].name}") is None
     assert str(marked.content).startswith("<think>mark_1_thought_hm_")
-    assert missing_marked_part(said, marked, f"{marked.content} look") == "look"
+    assert missing_marked_part(written, marked, f"{marked.content} look") == "look"
 
 
 def test_what_comes_after_the_content() -> None:

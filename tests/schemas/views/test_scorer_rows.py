@@ -62,12 +62,12 @@ def test_labels_and_critiques() -> None:
 )
 def test_a_critique_is_what_a_scored_verdict_gives_in_words(fields: dict[str, Any], critique: str | None) -> None:
     assert critique_of(verdict(name="judge", **fields)) == critique
-    said = Annotations(verdicts={(None, "judge"): verdict(name="judge", **fields)})
+    judged = Annotations(verdicts={(None, "judge"): verdict(name="judge", **fields)})
     if critique is None:
         with pytest.raises(Unused):
-            rows(trajectory(), said, score=None, critique="judge")
+            rows(trajectory(), judged, score=None, critique="judge")
     else:
-        (row,) = rows(trajectory(), said, score=None, critique="judge")
+        (row,) = rows(trajectory(), judged, score=None, critique="judge")
         assert row.critique == critique
 
 
