@@ -264,9 +264,9 @@ def action_notes(manifest: Manifest) -> list[str]:
 
 
 def not_read_note(folder: str, names: Sequence[str]) -> str:
-    """What in a folder was not read, and how it is."""
+    """What in a folder was not read, and how to read it."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"not read in {folder}: {', '.join(names[:SHOWN])}{more}; what is to be read is named, as a path or a glob"
+    return f"not read in {folder}: {', '.join(names[:SHOWN])}{more}; to read them, name them by a path or a glob"
 
 
 def private_notes(paths: Sequence[str], manifest: Manifest) -> list[str]:
