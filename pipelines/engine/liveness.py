@@ -33,6 +33,9 @@ FENCE_S = 60.0
 SUPERSEDED = 75
 """The exit code of a worker that was fenced."""
 
+MOST_BETWEEN_LOOKS_S = 5.0
+"""More time than this between two looks is one in which the process that looks was itself stopped, as by Ctrl-Z."""
+
 _POLL_S = 0.5
 
 
@@ -49,17 +52,22 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Age:
-    """How long ago something changed, in seconds of this process's clock."""
+    """How long ago something changed, in seconds in which this process could see it."""
 
     def __init__(self) -> None:
         self._value: object = None
-        self._changed = time.monotonic()
+        self._looked = time.monotonic()
+        self._age = 0.0
 
     def of(self, value: object) -> float:
-        """The time since ``value`` was another one."""
+        """The time since ``value`` was another one, as far as looks were at most ``MOST_BETWEEN_LOOKS_S`` apart."""
+        now = time.monotonic()
+        # What was stopped together with this process is not silent.
+        self._age += min(now - self._looked, MOST_BETWEEN_LOOKS_S)
+        self._looked = now
         if value != self._value:
-            self._value, self._changed = value, time.monotonic()
-        return time.monotonic() - self._changed
+            self._value, self._age = value, 0.0
+        return self._age
 
 
 class Pulse:

@@ -24,6 +24,8 @@ CLEARING = f"{WORK}/clearing"
 _SIDE = rf"(?:(?:{'|'.join(SIDES)})/)?"
 _SHARD = rf"{_SIDE}(?:data|dropped)/part-\d+\.parquet"
 _SCRATCH = rf"{_SIDE}(?:{'|'.join(map(re.escape, (WORK, SEEDS, TEMPORARY_FOLDER)))})/.*"
+_NUMBER = re.compile(r"-\d+$")
+"""At the end of the name of an input: which of several tables of one name it is."""
 _OURS = re.compile(rf"{_SIDE}{re.escape(MANIFEST_NAME)}|{_SHARD}|{_SCRATCH}", re.DOTALL)
 
 
@@ -79,7 +81,7 @@ def provenance(operator: str, config: JsonObject, inputs: Mapping[str, Sequence[
     for role, tables in inputs.items():
         for table in tables:
             key = f"{role}/{table.folder.name}"
-            # Two tables of one name and role, as of two rounds: both count, in the order in which they are given.
+            # Two tables of one name and role, as of two rounds: both count.
             if digests.get(key, table.digest) != table.digest:
                 key = f"{key}-{sum(other.startswith(key) for other in digests)}"
             digests[key] = table.digest
@@ -120,16 +122,23 @@ def changed(held: Provenance, wanted: Provenance) -> list[str]:
     operator = [] if held.operator == wanted.operator else [f"operator: {held.operator} -> {wanted.operator}"]
     config = differences(held.config, wanted.config) if held.config_digest != wanted.config_digest else []
     names = sorted({*held.inputs, *wanted.inputs})
-    inputs = [f"input {name}: {_change(held, wanted, name)}" for name in names if _change(held, wanted, name)]
+    changes = {name: _change(held.inputs, wanted.inputs, name) for name in names}
+    inputs = [f"input {name}: {change}" for name, change in changes.items() if change]
     return operator + config + inputs
 
 
-def _change(held: Provenance, wanted: Provenance, name: str) -> str:
-    if name not in held.inputs:
+def _change(held: Mapping[str, str], wanted: Mapping[str, str], name: str) -> str:
+    if held.get(name) == wanted.get(name) or _digests(held, name) == _digests(wanted, name):
+        return ""
+    if name not in held:
         return "new"
-    if name not in wanted.inputs:
-        return "gone"
-    return "" if held.inputs[name] == wanted.inputs[name] else "other rows"
+    return "other rows" if name in wanted else "gone"
+
+
+def _digests(inputs: Mapping[str, str], name: str) -> list[str]:
+    """The digests of all tables of this name, which may be given in any order, as tables of other names may."""
+    name = _NUMBER.sub("", name)
+    return sorted(digest for each, digest in inputs.items() if _NUMBER.sub("", each) == name)
 
 
 class Verified:

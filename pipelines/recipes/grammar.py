@@ -262,6 +262,11 @@ def output_name(step: dict[str, Any]) -> str:
     return str(step.get("as") or step.get("operator"))
 
 
+def parameters_of(step: dict[str, Any]) -> dict[str, Any]:
+    """What a step gives its operator, without what belongs to the step itself."""
+    return {key: value for key, value in step.items() if key not in OF_A_STEP}
+
+
 def round_name(number: int) -> str:
     """The folder of a round, and the version of the models that it trains."""
     return f"round-{number:02d}"

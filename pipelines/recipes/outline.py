@@ -20,12 +20,12 @@ from agentmill.pipelines.operators.train import Training
 from agentmill.pipelines.recipes.grammar import (
     ALL,
     BEST,
-    OF_A_STEP,
     PREVIOUS,
     Fork,
     Iterate,
     Recipe,
     output_name,
+    parameters_of,
     round_name,
 )
 from agentmill.pipelines.recipes.known_models import LAST
@@ -150,9 +150,8 @@ def meant(reference: str, known: Mapping[str, str], round_: int) -> list[str]:
 
 def stage_of(operator: str, given: dict[str, Any]) -> Operator | None:
     """The parameters of a step, if this version can read them."""
-    parameters = {key: value for key, value in given.items() if key not in OF_A_STEP}
     try:
-        stage: Operator = validate(OPERATORS.load(operator), parameters, operator)
+        stage: Operator = validate(OPERATORS.load(operator), parameters_of(given), operator)
     except UserError:
         return None
     return stage

@@ -14,18 +14,19 @@ import msgspec
 
 from agentmill.pipelines.engine.operation import SIDES
 from agentmill.pipelines.operators.annotations import check_annotation_needs, check_names
+from agentmill.pipelines.operators.evaluate import Evaluate
 from agentmill.pipelines.operators.operator import NAME, Operator, StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.operators.train import Training
 from agentmill.pipelines.recipes.grammar import (
     BEST,
-    OF_A_STEP,
     ROUND_NAME,
     Fork,
     Iterate,
     Recipe,
     one_of,
     output_name,
+    parameters_of,
     round_name,
 )
 from agentmill.pipelines.recipes.known_models import BASE, LAST, KnownModels, check_kinds, check_trainable
@@ -33,7 +34,7 @@ from agentmill.pipelines.recipes.known_tables import OF_ROUNDS, KnownTables, ext
 from agentmill.pipelines.recipes.parts import WHOLE, Part, left_out
 from agentmill.pipelines.recipes.short_forms import FORK, ITERATE
 from agentmill.pipelines.recipes.step import Output, Step
-from agentmill.pipelines.recipes.stopping import Decision, decide
+from agentmill.pipelines.recipes.stopping import Decision, check_watched, decide
 from agentmill.schemas.config import validate
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
@@ -138,8 +139,10 @@ class Planner:
         """Whether the loop has ended early, and its best round. Raises ``UserError`` without such an evaluation."""
         if iterate.until is None:
             return Decision([], None, False)
-        evaluations = [output_name(step) for step in iterate.steps if step.get("operator") == "evaluate"]
-        one_of(iterate.until.step, evaluations, "evaluate step of this loop in `until.metric`:", place.where)
+        evaluations = {output_name(step): step for step in iterate.steps if step.get("operator") == "evaluate"}
+        name = one_of(iterate.until.step, evaluations, "evaluate step of this loop in `until.metric`:", place.where)
+        where = f"{place.prefix}{name} (evaluate, {place.where})"
+        check_watched(iterate.until, validate(Evaluate, parameters_of(evaluations[name]), where), place.where)
         return decide(iterate.until, [self.run_dir / f"{place.prefix}{folder}" for folder in folders])
 
     def _routes(self, given: dict[str, Any], place: Place) -> Iterator[Step]:
@@ -179,8 +182,7 @@ class Planner:
         operator = one_of(given["operator"], [*OPERATORS, ITERATE, FORK], "operator", place.where)
         where = f"{place.prefix}{output_name(given)} ({operator}, {place.where})"
         name = self._name(output_name(given), msgspec.structs.replace(place, where=where))
-        own = {key: value for key, value in given.items() if key not in OF_A_STEP}
-        parameters: Operator = validate(OPERATORS.load(operator), own, where)
+        parameters: Operator = validate(OPERATORS.load(operator), parameters_of(given), where)
         try:
             parameters = parameters.pinned(self.revisions)
         except UserError as error:

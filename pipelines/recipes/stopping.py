@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from pydantic import Field, model_validator
 
-from agentmill.pipelines.operators.evaluate import DIFFERENCE, RESULT
+from agentmill.pipelines.operators.evaluate import RESULT, Evaluate
 from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
@@ -80,19 +80,36 @@ class Decision(msgspec.Struct, frozen=True):
     stops: bool
 
 
+def check_watched(until: Until, evaluation: Evaluate, where: str) -> None:
+    """Raises ``UserError`` unless ``evaluation`` plays the split and the model that are watched."""
+    plays = list(evaluation.runs())
+    for what, given, known in (
+        ("split", until.split, {play.split for play in plays}),
+        ("model", until.model, {play.label for play in plays}),
+    ):
+        if given is not None and given not in known:
+            raise UserError(
+                f"{where}: until.{what} is {given!r}, which {until.step} does not play; "
+                f"known: {', '.join(sorted(known))}.{near_match(given, known)}",
+                ErrorCode.UNKNOWN_NAME,
+            )
+
+
 def decide(until: Until, folders: Sequence[Path]) -> Decision:
     """The decision after the rounds in ``folders``, in their order, as far as their evaluations are there.
 
-    Raises ``UserError`` for an evaluation without the split, the model or the measure that is watched.
+    An evaluation without what is watched is of an earlier recipe and will be made anew, so it counts as not made.
+    Raises ``UserError`` for a damaged one.
     """
     values: list[float] = []
     best: int | None = None
     bad = 0
     for number, folder in enumerate(folders, 1):
         file = folder / until.step / RESULT
-        if not file.is_file():
+        value = measured(until, file) if file.is_file() else None
+        if value is None:
             break
-        values.append(measured(until, file))
+        values.append(value)
         if best is None or better(until, values[-1], values[best - 1]):
             best = number
         bad = bad + 1 if until.worse(values[-1], values[best - 1]) else 0
@@ -106,8 +123,11 @@ def better(until: Until, value: float, than: float) -> bool:
     return value < than if until.measure in LESS_IS_BETTER else value > than
 
 
-def measured(until: Until, file: Path) -> float:
-    """The watched measure in an ``evaluation.json``. Raises ``UserError``."""
+def measured(until: Until, file: Path) -> float | None:
+    """The watched measure in an ``evaluation.json``; ``None`` if it is of other splits or models.
+
+    Raises ``UserError`` for a damaged file.
+    """
     try:
         found = msgspec.json.decode(file.read_bytes())
         splits: Mapping[str, Mapping[str, Any]] = found["splits"]
@@ -120,14 +140,8 @@ def measured(until: Until, file: Path) -> float:
     names = list(splits) if until.split is None else [until.split]
     values = []
     for name in names:
-        models = {each: found for each, found in splits.get(name, {}).items() if each != DIFFERENCE}
-        known = sorted({each for found in splits.values() for each in found} - {DIFFERENCE})
-        value = models.get(str(model), {}).get(until.measure)
+        value = splits.get(name, {}).get(str(model), {}).get(until.measure)
         if value is None:
-            raise UserError(
-                f"until: {file} has no {until.measure} of model {model!r} in split {name!r}\n"
-                f"it has the splits {', '.join(splits)} and the models {', '.join(known)}",
-                ErrorCode.UNKNOWN_NAME,
-            )
+            return None
         values.append(float(value))
-    return sum(values) / len(values)
+    return sum(values) / len(values) if values else None

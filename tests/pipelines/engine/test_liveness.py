@@ -13,7 +13,7 @@ from typing import Never
 
 import pytest
 
-from agentmill.pipelines.engine import execute
+from agentmill.pipelines.engine import execute, liveness
 from agentmill.pipelines.engine.liveness import SUPERSEDED, Beat, Watchdog
 from agentmill.pipelines.engine.workspace import Workspace, write_note
 from agentmill.pipelines.processes.identity import identity
@@ -133,6 +133,23 @@ def test_a_silent_worker_is_lost_if_it_has_work_and_nothing_else_goes_on(
     if found is not None:
         assert found[0] == beat
         assert found[1] > 0.05
+
+
+def test_a_launcher_that_was_stopped_itself_does_not_take_that_time_for_silence(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(liveness.time, "monotonic", lambda: now)
+    write_note(workspace.path / "alive/there-7.json", Beat("there", 7, [3]))
+    watchdog = Watchdog(workspace, 60.0, lambda: 0, lambda *_: None)
+    assert watchdog.silent() is None
+    now += 3600.0
+    assert watchdog.silent() is None
+    for _ in range(60):
+        now += 1.0
+        found = watchdog.silent()
+    assert found is not None
+    assert found[1] == 65.0
 
 
 @pytest.mark.parametrize("error", [ProcessLookupError, PermissionError])

@@ -12,7 +12,7 @@ import pytest
 
 from agentmill.pipelines.engine import attempts
 from agentmill.pipelines.engine.execute import StageFailed
-from agentmill.pipelines.engine.provenance import provenance
+from agentmill.pipelines.engine.provenance import changed, provenance
 from agentmill.pipelines.engine.run import run_stage
 from agentmill.pipelines.terminal.progress import summary
 from agentmill.schemas.errors import UserError
@@ -149,6 +149,19 @@ def test_other_rows_under_the_same_name_are_another_input(tasks: Table, tmp_path
     other = write_table(tmp_path / "elsewhere" / "tasks", [[task(1)]])
     with user_error("made-differently", "of/tasks"):
         run_stage(order(Shout(), other, tmp_path / "out"))
+
+
+def test_tables_of_one_name_are_the_same_input_in_another_order(tmp_path: Path) -> None:
+    rounds = [write_table(tmp_path / name / "rows", [[task(i)]]) for i, name in enumerate(("first", "second"))]
+    made_from, turned = (provenance("shout", {}, {"of": each}) for each in (rounds, rounds[::-1]))
+    assert made_from != turned
+    assert changed(made_from, turned) == []
+    other = write_table(tmp_path / "third/rows", [[task(2)]])
+    assert changed(made_from, provenance("shout", {}, {"of": [other, rounds[0]]})) == [
+        "input of/rows: other rows",
+        "input of/rows-1: other rows",
+    ]
+    assert changed(made_from, provenance("shout", {}, {"of": rounds[:1]})) == ["input of/rows-1: gone"]
 
 
 def test_a_moved_input_is_the_same_input(tasks: Table, tmp_path: Path) -> None:

@@ -452,6 +452,16 @@ MEASURED = {**EVALUATE, "models": {"now": "actor@last"}, "as": "evaluation"}
 MAY_END = loop(*LOOP, MEASURED, until={"metric": "evaluation.success"})
 
 
+def test_an_evaluation_of_an_earlier_recipe_does_not_decide_before_it_is_made_anew(tmp_path: Path) -> None:
+    for number, success in enumerate((0.3, 0.1), 1):
+        folder = tmp_path / f"run/round-0{number}/evaluation"
+        folder.mkdir(parents=True)
+        measured = {"models": ["now"], "splits": {"a": {"now": {"success": success}}}}
+        (folder / "evaluation.json").write_text(json.dumps(measured))
+    watched = loop(*LOOP, MEASURED, until={"metric": "evaluation.success", "split": "held_out_tasks"})
+    assert "round-03/explored" in [step.name for step in plan_of(tmp_path, [*WORLD, watched]).steps]
+
+
 def test_rounds_that_until_cannot_leave_out_may_be_named(tmp_path: Path) -> None:
     patient = loop(*LOOP, MEASURED, until={"metric": "evaluation.success", "patience": 2})
     earlier = loop(EXPLORE, **{"as": "earlier"})
@@ -513,6 +523,14 @@ def test_a_part_may_name_a_round_that_is_not_reached(tmp_path: Path, part: Part)
         ([loop(*LOOP), {**EVALUATE, "models": {"a": "actor@best"}}], ("unknown-name", "best", "last")),
         ([loop(*LOOP, until={"metric": "evaluation.success"})], ("unknown-name", "until.metric", "evaluation")),
         ([loop(*LOOP, until={"metric": "rows.success"})], ("unknown-name", "until.metric", "'rows'")),
+        (
+            [loop(*LOOP, MEASURED, until={"metric": "evaluation.success", "split": "held_out_task"})],
+            ("unknown-name", "until.split", "'held_out_task'", "held_out_environments, held_out_tasks"),
+        ),
+        (
+            [loop(*LOOP, MEASURED, until={"metric": "evaluation.success", "model": "actor"})],
+            ("unknown-name", "until.model", "'actor'", "known: now"),
+        ),
         ([MAY_END, {**EVALUATE, "models": {"a": "actor@round-03"}}], ("unknown-name", "round-03", "actor@best")),
         ([MAY_END, {**SFT, "from": "explored@3"}], ("unknown-name", "rows", "'explored@3'", "explored@all")),
         ([SAMPLE, {"operator": "sft", "form": "explored", "as": "rows"}], ("unknown-key", "rows", "'form'")),

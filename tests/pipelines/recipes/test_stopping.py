@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentmill.pipelines.recipes.stopping import Until, decide
+from agentmill.pipelines.recipes.stopping import Decision, Until, decide
 from agentmill.schemas.config import validate
 from tests.errors import user_error
 
@@ -75,9 +75,9 @@ def test_the_mean_over_splits_or_one_of_them_of_the_last_model_or_another(tmp_pa
 
 
 @pytest.mark.parametrize("parameters", [{"split": "c"}, {"model": "other"}])
-def test_a_split_or_model_that_was_not_evaluated_is_refused(tmp_path: Path, parameters: dict[str, str]) -> None:
-    with user_error("unknown-name", "evaluation.json", "splits a and the models base, base_constrained, tuned"):
-        decide(until(**parameters), rounds(tmp_path, [{"a": 0.2}]))
+def test_an_evaluation_of_other_splits_or_models_counts_as_not_made(tmp_path: Path, parameters: dict[str, str]) -> None:
+    decision = decide(until(**parameters), rounds(tmp_path, [{"a": 0.2}, {"a": 0.1}]))
+    assert decision == Decision([], None, False)
 
 
 def test_a_damaged_evaluation_is_refused(tmp_path: Path) -> None:
