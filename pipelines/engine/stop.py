@@ -71,53 +71,69 @@ def interruptible(stop_file: Path) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous, hook = signal.getsignal(signal.SIGINT), threading.excepthook
+    handlers = _Handlers(stop_file)
+    handlers.install()
+    try:
+        yield
+    finally:
+        handlers.remove()
 
-    def end() -> None:
+
+class _Handlers:
+    """What is called for signals and for exceptions that nothing catches while a stage runs."""
+
+    def __init__(self, stop_file: Path) -> None:
+        self._stop_file = stop_file
+        self._interrupt = signal.getsignal(signal.SIGINT)
+        self._uncaught, self._ignored = threading.excepthook, sys.unraisablehook
+
+    def install(self) -> None:
+        """Put them in place of the earlier ones."""
+        sys.unraisablehook = self._on_ignored
+        signal.signal(signal.SIGINT, self._on_interrupt)
+        signal.signal(_WAKE, self._on_wake)
+        threading.excepthook = self._on_uncaught
+
+    def remove(self) -> None:
+        """Put the earlier ones back."""
+        signal.signal(_WAKE, signal.SIG_IGN)  # a worker that is lost now had nothing left to do
+        signal.signal(signal.SIGINT, self._interrupt)
+        sys.unraisablehook = self._ignored
+        # Threads of an interrupted run break later still, and their tracebacks would be printed.
+        if not stopped.is_set():
+            threading.excepthook = self._uncaught
+
+    def _end(self) -> None:
         stopped.set()
         with contextlib.suppress(OSError):
-            stop_file.touch()
+            self._stop_file.touch()
 
-    def handle(signum: int, frame: FrameType | None) -> None:
+    def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
         requested.set()
-        end()
-        if callable(previous):
-            previous(signum, frame)
+        self._end()
+        if callable(self._interrupt):
+            self._interrupt(signum, frame)
         raise KeyboardInterrupt  # where SIGINT was ignored, as in `command &` of a script
 
-    def wake(*_: object) -> None:
+    def _on_wake(self, *_: object) -> None:
         if requested.is_set() or lost:
-            end()
+            self._end()
             raise KeyboardInterrupt
 
-    def report(arguments: threading.ExceptHookArgs) -> None:
+    def _on_uncaught(self, arguments: threading.ExceptHookArgs) -> None:
         name = arguments.thread.name if arguments.thread else ""
         # Beam raises in this thread when a worker process ends with an error, and reports that nowhere else.
         if name == _WORKER_THREAD and not stopped.is_set():
             lose(str(arguments.exc_value))
         elif name not in _RUNNER_THREADS:
-            hook(arguments)
+            self._uncaught(arguments)
 
-    def again(arguments: sys.UnraisableHookArgs) -> None:
+    def _on_ignored(self, arguments: sys.UnraisableHookArgs) -> None:
         if isinstance(arguments.exc_value, KeyboardInterrupt):
             # By a timer: what this hook raises itself would be ignored as well.
             threading.Timer(_AGAIN_S, wake_main).start()
         else:
-            ignored(arguments)
-
-    ignored, sys.unraisablehook = sys.unraisablehook, again
-    signal.signal(signal.SIGINT, handle)
-    signal.signal(_WAKE, wake)
-    threading.excepthook = report
-    try:
-        yield
-    finally:
-        signal.signal(_WAKE, signal.SIG_IGN)  # a worker that is lost now had nothing left to do
-        signal.signal(signal.SIGINT, previous)
-        sys.unraisablehook = ignored
-        # Threads of an interrupted run break later still, and their tracebacks would be printed.
-        if not stopped.is_set():
-            threading.excepthook = hook
+            self._ignored(arguments)
 
 
 def lose(worker: str) -> None:
