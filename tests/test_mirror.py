@@ -57,6 +57,7 @@ ELSEWHERE = {
     "synthesis": {
         "policies/test_openai.py": "policies/model_client policies/policy",
         "sandbox/test_attacks.py": "sandbox/bubblewrap sandbox/inside sandbox/syscalls",
+        "verifiers/test_unit_tests.py": "verifiers/unit_test_runner",
         "sandbox/test_session.py": "sandbox/backend sandbox/container sandbox/limits sandbox/pool",
         "strategies/test_sample.py": "rollouts/episode rollouts/llm_calls rollouts/parameters",
         "strategies/test_multi_agent.py": "rollouts/turn_taking",

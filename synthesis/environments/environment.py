@@ -14,6 +14,7 @@ from referencing.jsonschema import EMPTY_REGISTRY
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import AnyAction, AnyObservation, ApiAction, TextObservation, Tool
+from agentmill.synthesis.environments.schema_validator import Validator
 
 
 class EnvError(Exception):
@@ -126,7 +127,7 @@ def misfit(call: ApiAction, tool: Tool) -> str | None:
 def misfit_value(value: Any, schema: JsonObject) -> str | None:
     """Where ``value`` does not fit a JSON Schema; ``None`` if it does, or if the schema is none."""
     try:
-        jsonschema.Draft202012Validator(schema, registry=EMPTY_REGISTRY).validate(value)
+        Validator(schema, registry=EMPTY_REGISTRY).validate(value)
     except jsonschema.ValidationError as error:
         return str(error.message)
     except Exception:  # noqa: BLE001  whatever a foreign schema may provoke: it says nothing of the value

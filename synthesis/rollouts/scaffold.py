@@ -1,8 +1,9 @@
 """Scaffolds: how the system prompt describes an environment, and whether the agent acts by text or by tool calls.
 
 * ``text``: one command a message.
-* ``react``: thoughts, and in the last line of the message one command (after ReAct, arXiv:2210.03629). The thoughts
-  become the action's ``description``, so that the conversation shows the message as it was written.
+* ``react``: thoughts, and in the last line of the message, or a block of code at its end, one command (after ReAct,
+  arXiv:2210.03629). The thoughts become the action's ``description``, so that the conversation shows the message as it
+  was written.
 * ``tools``: native tool calls, which the chat template writes and the server reads.
 * ``tools_hermes``, ``tools_function_xml``, ``tools_react``: tool calls that the agent writes as text, in a dialect that
   is read here. So a model acts, too, whose chat template knows no tools.
@@ -14,6 +15,7 @@ In environments of family ``interpreter`` a command is code. To plan first is a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -62,10 +64,17 @@ def read(name: str, turn: Turn, tools: Sequence[Tool]) -> Turn:
     return msgspec.structs.replace(turn, actions=actions)
 
 
+_BLOCK = re.compile(r"^(?P<fence>`{3,})[^\n`]*\n.*?^(?P=fence)[ \t]*$", re.DOTALL | re.MULTILINE)
+
+
 def _thought_apart(action: AnyAction) -> AnyAction:
     if not isinstance(action, MessageAction):
         return action
-    thought, _, _ = action.content.rstrip().rpartition("\n")
+    text = action.content.rstrip()
+    thought, _, _ = text.rpartition("\n")
+    for block in _BLOCK.finditer(text):
+        if block.end() == len(text):  # code has several lines
+            thought = text[: max(0, block.start() - 1)]
     if not thought.strip():
         return action
     command = action.content[len(thought) + 1 :]  # white space behind it stays, or the tokens would not be its own

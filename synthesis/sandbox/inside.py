@@ -33,6 +33,7 @@ import struct
 import sys
 import time
 import traceback
+import types
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +198,11 @@ def become_interpreter(channel: int, settings: dict[str, Any], libc: ctypes.CDLL
 
 def serve(settings: dict[str, Any]) -> None:
     """Answer requests until the channel closes."""
-    names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
+    # What looks modules up by name, such as pickle and unittest, must find what the cells define, not this file.
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    names = module.__dict__
+    names["__builtins__"] = builtins
+    sys.argv = [""]
     cells = 0
     elsewhere = Elsewhere()
     while (frame := receive(CHANNEL)) is not None:
@@ -310,11 +315,16 @@ def run(code: str, names: dict[str, Any], filename: str) -> Any:
     tree = ast.parse(code, filename)
     last = tree.body[-1] if tree.body else None
     if not isinstance(last, ast.Expr):
-        exec(compile(tree, filename, "exec"), names)
+        exec(_compiled(tree, filename, "exec"), names)
         return None
     tree.body.pop()
-    exec(compile(tree, filename, "exec"), names)
-    return eval(compile(ast.Expression(last.value), filename, "eval"), names)
+    exec(_compiled(tree, filename, "exec"), names)
+    return eval(_compiled(ast.Expression(last.value), filename, "eval"), names)
+
+
+def _compiled(tree: ast.Module | ast.Expression, filename: str, mode: str) -> Any:
+    # Otherwise the __future__ imports of this file would hold for the code, too.
+    return compile(tree, filename, mode, dont_inherit=True)
 
 
 def call(request: dict[str, Any], names: dict[str, Any]) -> Any:

@@ -82,7 +82,14 @@ class AnswerMatch(Verifier):
         if self.method == "exact":
             return float(answer == wanted and _numbers(text) == _numbers(gold))
         if self.method == "contains":
-            return float(f" {wanted} " in f" {answer} ")
+            # Without decimal points and signs 1.5 would be in 15, and -5 in 5.
+            there = _numbers(text)
+            held = all(
+                any(each is not None and self._near(each, number) for each in there)
+                for number in _numbers(gold)
+                if number is not None
+            )
+            return float(held and f" {wanted} " in f" {answer} ")
         return f1(answer.split(), wanted.split())
 
     def _equals_number(self, text: str, gold: str | float) -> bool:

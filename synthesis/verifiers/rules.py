@@ -309,12 +309,11 @@ def last_answer(content: Sequence[AnyItem]) -> tuple[int | None, str]:
 
 
 def answer_at(content: Sequence[AnyItem], place: int) -> str:
-    """The text of an item: a message, code, or the texts and numbers among the arguments of a call."""
+    """The text of an item: a message, code, or the texts and numbers in the arguments of a call, one a line."""
     item = content[place]
     if isinstance(item, ApiAction):
-        # A bool is an int in Python, and a flag of a call (final=True) is no part of its answer.
-        given = (value for value in item.kwargs.values() if not isinstance(value, bool))
-        return "\n".join(str(value) for value in given if isinstance(value, str | int | float))
+        # Without flags, as in final=True, which are no part of an answer.
+        return "\n".join(map(str, leaves(item.kwargs)))
     return item.content if isinstance(item, Action) else _text(item)
 
 

@@ -16,6 +16,7 @@ from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.trajectory import ApiAction, Tool
 from agentmill.synthesis.environments.codegym.drivers import ACTING, COPY, DRAWING, PLAYING, RETRACING, SETTING, SOLVING
 from agentmill.synthesis.environments.codegym.problem import OUTCOME, Problem
+from agentmill.synthesis.environments.environment import misfit_value
 from agentmill.synthesis.sandbox import Limits, Pool, Result, SandboxError, Session, pool
 
 LIMITS = Limits(timeout_s=30.0, cpu_s=2, output_bytes=4_096, memory_bytes=192 * 2**20, value_bytes=512 * 2**10)
@@ -250,7 +251,10 @@ _CALLS = 6
 def candidates(tool: Tool, known: Sequence[Any]) -> list[ApiAction]:
     """A few calls with values that the schemas of the parameters take; texts are some of ``known``."""
     properties: dict[str, JsonObject] = tool.parameters["properties"]
-    choices = [_values(schema, known)[:_VALUES] for schema in properties.values()]
+    choices = [
+        [value for value in _values(schema, known) if misfit_value(value, schema) is None][:_VALUES]
+        for schema in properties.values()
+    ]
     return [
         ApiAction(function=tool.name, kwargs=dict(zip(properties, values, strict=True)))
         for values in itertools.islice(itertools.product(*choices), _CALLS)
@@ -262,8 +266,8 @@ def _values(schema: JsonObject, known: Sequence[Any]) -> list[Any]:
         return list(schema["enum"])
     match schema.get("type"):
         case "integer" | "number":
-            least = schema.get("minimum", 0)
-            return [value for value in (least, least + 1, least + 2) if value <= schema.get("maximum", value)]
+            least = schema["minimum"] if "minimum" in schema else schema.get("exclusiveMinimum", 0)
+            return [least, least + 1, least + 2]
         case "boolean":
             return [False, True]
         case "string":

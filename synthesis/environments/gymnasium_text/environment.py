@@ -215,6 +215,8 @@ class GymnasiumEnvironment:
 def _make(spec: EnvironmentSpec, kwargs: JsonObject) -> Game:
     with missing_modules_explained():
         import gymnasium
+    if kwargs.get("map_name", "") is None and kwargs.get("desc") is None:
+        raise EnvError(f"environment {spec.environment_id}: without map_name and desc each game would draw its own map")
     try:
         # The wrappers count steps and check the order of calls, which restoring a state would confuse.
         return gymnasium.make(spec.source, **kwargs).unwrapped

@@ -21,7 +21,7 @@ import re
 import msgspec
 
 from agentmill.schemas.ids import digest
-from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation, Tool
 from agentmill.synthesis.environments.environment import Check, EnvError, Transition, refusal
@@ -55,7 +55,11 @@ def _submission():
     return _submitted
 """
 
-_FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
+_FENCED = re.compile(
+    r"(?P<fence>`{3,})(?:[^\n`]+(?P=fence)|(?P<language>[^\s`]*)[^\n`]*\n(?P<code>.*?)(?P=fence))", re.DOTALL
+)
+"""A block in any language, or one within a line: what is between two blocks is none."""
+_LANGUAGES = ("", "python", "python3", "py")
 _HELP = "Write Python code in a ```python block, or call python(code=...). Hand in the answer by submit(answer)."
 
 
@@ -65,6 +69,8 @@ class State(Record):
     session: msgspec.Raw
     submitted: list[object]
     lost: bool = False
+    deaths: int = 0
+    """How often a cell has ended the session: after too many the episode is over."""
 
 
 class InterpreterEnvironment:
@@ -138,12 +144,16 @@ class InterpreterEnvironment:
 
     def state_digest(self) -> str:
         """Digest of the cells so far and of what they gave."""
+        # Without deaths: a cell that ends the session is refused, and what is refused changes nothing.
         return digest(self._current_session().snapshot().decode(), self._submitted, self._lost)
 
     def snapshot(self) -> bytes:
         """JSON: the session's calls with digests of their results, and the submission."""
         state = State(
-            session=msgspec.Raw(self._current_session().snapshot()), submitted=self._submitted, lost=self._lost
+            session=msgspec.Raw(self._current_session().snapshot()),
+            submitted=self._submitted,
+            lost=self._lost,
+            deaths=self._deaths,
         )
         return msgspec.json.encode(state, order="deterministic")
 
@@ -158,12 +168,13 @@ class InterpreterEnvironment:
             session.restore(bytes(state.session), other=self._begun_source)
         except SandboxError as error:
             raise EnvError(str(error)) from None
-        self._submitted, self._lost = state.submitted, state.lost
+        self._submitted, self._lost, self._deaths = state.submitted, state.lost, state.deaths
 
     def check(self) -> Check:
         """``score`` is 1 for the right answer, or the share of the goal's calls that return what they must.
 
-        What cells gave may differ in the judge's session; cells that end it, or a lost session, come to nothing.
+        What cells gave may differ in the judge's session; cells that end it, or take longer than ten calls may, come to
+        nothing, as a lost session does; ``evidence["replay"]`` is then what happened.
         """
         session, task = self._current_session(), self._task
         assert task is not None
@@ -172,14 +183,18 @@ class InterpreterEnvironment:
             return share_met(goal, self._submitted, [])
         if self._lost:
             return share_met(goal, [], [None] * len(goal.calls))
+        broken: JsonObject = {}
         try:
             with self._judges.session() as judge, self._judge_source_session() as source_session:
-                with contextlib.suppress(ReplayError):
+                try:
                     judge.restore(session.snapshot(), exact=False, other=lambda: self._begun(source_session))
+                except ReplayError as error:
+                    broken = {"replay": str(error)}
                 results = [judge.call(call.function, call.arguments) if judge.alive else None for call in goal.calls]
         except SandboxError as error:
             raise EnvError(str(error)) from None
-        return share_met(goal, self._submitted, results)
+        check = share_met(goal, self._submitted, results)
+        return msgspec.structs.replace(check, evidence={**check.evidence, **broken})
 
     def admissible(self) -> list[ApiAction]:
         """Nothing: there is no end of programs."""
@@ -190,7 +205,10 @@ class InterpreterEnvironment:
         code = _code_of(action)
         if isinstance(code, Transition):
             raise ValueError(f"{action.function} is no call of python with code")
-        return f"```python\n{code}\n```"
+        fence = "```"
+        while fence in code:
+            fence += "`"
+        return f"{fence}python\n{code}\n{fence}"
 
     def expert(self) -> ApiAction | None:
         """The next cell of the task's gold solution, as long as it was followed."""
@@ -281,9 +299,12 @@ def _code_of(action: AnyAction) -> str | Transition:
             return refusal(f"There is one function, python(code), and no call {action.function} like this. {_HELP}")
         return code
     if isinstance(action, CodeAction):
-        known = action.language.lower() in ("python", "python3", "py")
+        known = action.language.lower() in _LANGUAGES[1:]
         return action.content if known else refusal(f"Code in {action.language} is not run here. {_HELP}")
-    blocks = _FENCED.findall(action.content) if isinstance(action, MessageAction) else []
+    found = _FENCED.finditer(action.content.replace("\r\n", "\n")) if isinstance(action, MessageAction) else ()
+    blocks = [
+        each["code"] for each in found if (each["language"] or "").lower() in _LANGUAGES and each["code"] is not None
+    ]
     return "\n".join(block.removesuffix("\n") for block in blocks) if blocks else refusal(_HELP)
 
 

@@ -2,17 +2,23 @@
 
 Pairs by the fixed point of h^2 (Haslum and Geffner, "Admissible heuristics for optimal planning", 2000) over literals:
 bit ``i`` stands for atom i being true, bit ``n_atoms + i`` for its being false, so that negative preconditions count.
-What it says is proven; it does not find every exclusion.
+What it says is proven; it does not find every exclusion, and none in problems that are large.
 """
 
 from __future__ import annotations
 
 from agentmill.synthesis.environments.pddl.grounding import Grounded, bits
 
+MOST_PAIRS = 3_000_000
+"""Of an atom and an action. With more it would take more than some seconds, for texts that are a little shorter."""
+
 
 def exclusions(grounded: Grounded) -> tuple[int, ...]:
     """For each atom the mask of the atoms that hold in no reachable state in which it holds."""
     n_atoms = len(grounded.atoms)
+    if n_atoms * len(grounded.actions) > MOST_PAIRS:
+        # All or nothing: before the fixed point is reached, pairs are left out that do hold together.
+        return (0,) * n_atoms
     everything = (1 << n_atoms) - 1
 
     def literals(true: int, false: int) -> int:

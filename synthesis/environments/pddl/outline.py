@@ -11,6 +11,7 @@ from agentmill.synthesis.environments.pddl.domain import PddlError
 
 _TOKEN = re.compile(r"[()]|;[^\n]*|[^\s();]+")
 _EXCERPT = 60
+_MOST_DEEP = 100
 _SECTIONS = {":requirements", ":types", ":constants", ":predicates", ":action", ":domain", ":objects", ":init", ":goal"}
 
 
@@ -58,6 +59,9 @@ def outline(text: str) -> Node:
             raise PddlError(f"{token!r} after the end of the text", f"line {line}, column {column}", "nothing more")
         if token == "(":
             stack.append(Node(line, column))
+            if len(stack) > _MOST_DEEP:
+                where = f"line {line}, column {column}"
+                raise PddlError(f"more than {_MOST_DEEP} brackets in one another", where, "one 'and' of literals")
         elif not stack:
             raise PddlError(f"the text starts with {token!r}", f"line {line}, column {column}", "'(define ...'")
         elif token == ")":

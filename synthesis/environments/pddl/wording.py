@@ -59,7 +59,9 @@ class Wording:
         self._sentences = _templates("predicate_text", given.predicate_text, arities)
         self._denials = _templates("denial_text", given.denial_text, arities, partial=True)
         action_arities = {name: len(action.parameters) for name, action in self._actions.items()}
-        self._commands = _templates("action_text", given.action_text, action_arities)
+        # Commands are read without what does not count, such as a full stop.
+        commands = {name: tidy(text) for name, text in given.action_text.items()}
+        self._commands = _templates("action_text", commands, action_arities)
         for name, template in self._commands.items():
             if len(template.places) < action_arities[name]:
                 raise ValueError(f"action_text of {name!r} lacks a place for a parameter: {template.text!r}")

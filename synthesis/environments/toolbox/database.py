@@ -148,7 +148,9 @@ class Database:
             for statement in tool.writes:
                 cursor = self._run(statement, bound)
                 if NEW_ID not in bound and statement.lstrip()[:6].upper() == "INSERT":
-                    bound[NEW_ID] = cursor.lastrowid
+                    cursor.fetchall()  # one with RETURNING has no count before
+                    # Where nothing was inserted, SQLite has the key of an earlier row.
+                    bound[NEW_ID] = cursor.lastrowid if cursor.rowcount > 0 else None
                 cursor.close()
             rows = self.ask(tool.returns, bound)
             keep()

@@ -98,6 +98,15 @@ async def test_calls_written_as_text_are_those_of_tools(scaffold: Any) -> None:
     assert native.tokens == [], "the tokens are those of another text"
 
 
+def test_react_takes_a_block_of_code_at_the_end_whole() -> None:
+    code = "```python\nx = 1\n\nsubmit(x)\n```"
+    turn = Turn(actions=[MessageAction(content=f"First:\n```\nold\n```\nI hand it in.\n{code}")])
+    (action,) = read("react", turn, []).actions
+    assert action == MessageAction(content=code, description="First:\n```\nold\n```\nI hand it in.")
+    alone = Turn(actions=[MessageAction(content=code)])
+    assert read("react", alone, []) == alone
+
+
 def test_only_react_stops_at_an_observation_whatever_else_it_stops_at() -> None:
     def stop(tool_format: Any, tools: Any, **sampling: Any) -> Any:
         asked = Conversation(

@@ -60,6 +60,25 @@ def test_names_stay_and_the_last_expression_is_the_value(session: Session) -> No
     assert session.run("").value is None
 
 
+def test_a_cell_is_the_main_module_without_future_imports(session: Session) -> None:
+    classes = """
+from dataclasses import dataclass
+from typing import ClassVar
+@dataclass
+class Counted:
+    n: ClassVar[int] = 0
+    y: int = 1
+Counted(5).y
+"""
+    assert session.run(classes).value == 5
+    assert session.run("def f(x: int): pass\nf.__annotations__['x'] is int").value is True
+    assert session.run("import pickle\npickle.loads(pickle.dumps(Counted(7))).y").value == 7
+    test = (
+        'def two():\n    """\n    >>> two()\n    2\n    """\n    return 2\nimport doctest\ndoctest.testmod().attempted'
+    )
+    assert session.run(test).value == 1
+
+
 def test_what_json_cannot_say_is_shown_but_no_value(session: Session) -> None:
     result = session.run("{1, 2}")
     assert (result.value, result.shown) == (None, "{1, 2}")

@@ -24,6 +24,10 @@ async def judged(text: str, gold: Any, **parameters: Any) -> Verdict:
         ("Eiffel tower", "eiffel tower", {"normalise": False}, 0),
         ("It is the Eiffel Tower.", "eiffel tower", {"method": "contains"}, 1),
         ("It is the Eiffel Towers.", "eiffel tower", {"method": "contains"}, 0),
+        ("It is in room 15.", "room 1.5", {"method": "contains"}, 0),
+        ("It is in room 1.5.", "room 1.5", {"method": "contains"}, 1),
+        ("It has 5 degrees.", "-5 degrees", {"method": "contains"}, 0),
+        ("It has -5 degrees.", "-5 degrees", {"method": "contains"}, 1),
         ("red blue", "red green", {"method": "f1"}, 0.5),
         ("Paris", ["Rome", "Paris"], {}, 1),
         ("Paris and Rome", ["Rome", "Paris"], {"method": "contains", "every": True}, 1),
@@ -89,6 +93,13 @@ async def test_the_answer_may_be_a_call_and_the_gold_elsewhere() -> None:
     assert (verdict.passed, verdict.evidence) == (True, {"answer": "42", "item": 2, "gold": ["42"]})
     none = await verifier.verify(task(initial_state={"answer": 42}), trajectory(content=[agent_message("42")]))
     assert none.reason == "no_answer"
+
+
+async def test_texts_deep_in_the_arguments_of_a_call_are_its_answer() -> None:
+    verifier = AnswerMatch.model_validate({"answer": {"tool": "submit"}})
+    for answer in (["Paris"], {"city": {"name": "Paris"}, "sure": True}):
+        record = trajectory(content=[called("submit", 1, answer=answer)])
+        assert (await verifier.verify(task(goal={"answer": "Paris"}), record)).passed is True
 
 
 async def test_a_share_may_pass() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from agentmill.schemas.records.trajectory import CodeAction
 from agentmill.schemas.records.verdict import Verdict
+from agentmill.synthesis.sandbox import Limits, pool
+from agentmill.synthesis.verifiers import unit_tests
 from agentmill.synthesis.verifiers.unit_tests import UnitTests
 from tests.builders import agent_message, called, instruction, seen, task, trajectory
 
@@ -56,6 +58,58 @@ async def test_code_is_found_in_fences_and_calls() -> None:
     assert (silent.status, silent.passed, silent.reason) == ("scored", False, "no_code")
     unknown = await verifier.verify(task(), message)
     assert (unknown.status, unknown.reason) == ("unscored", "no_tests")
+
+
+CASE = "import unittest\nclass T(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(add(1, 2), 3)"
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "def test_add():\n    assert add(1, 2) == 3",
+        "def test_add():\n    assert add(1, 2) == 3\ntest_add()",
+        "class TestAdd:\n    def test_it(self):\n        assert add(1, 2) == 3",
+        "def test(f):\n    assert f(1, 2) == 3\ntest(add)",
+        "def test_all(n=1):\n    test_one(n)\ndef test_one(n):\n    assert add(n, n) == 2 * n",
+        CASE,
+        f"{CASE}\nif __name__ == '__main__':\n    unittest.main()",
+        "from unittest import TestCase, main\nclass T(TestCase):\n    def test_it(self): assert add(1, 2) == 3\nmain()",
+    ],
+)
+async def test_tests_that_are_only_defined_are_run(test: str) -> None:
+    assert (await judged(RIGHT, tests=test)).passed is True
+    wrong = await judged("def add(a, b):\n    return 0", tests=test)
+    assert (wrong.status, wrong.passed) == ("scored", False)
+    assert "AssertionError" in wrong.evidence["failed"][0]["fault"]
+
+
+async def test_tests_of_the_agent_are_not_run() -> None:
+    own = "import unittest\ndef test_mine(): assert 0\nclass Mine(unittest.TestCase):\n    def test_it(self): assert 0"
+    assert (await judged(f"{own}\n{RIGHT}", tests=CASE)).passed is True
+    assert (await judged(f"isinstance = type = dict = None\n{RIGHT}", tests=CASE)).passed is True
+
+
+@pytest.mark.parametrize(
+    ("test", "reason"),
+    [
+        ("def check(candidate):\n    assert candidate(1, 2) == 3", "no_tests"),
+        ("import math\n'Tests.'\nCASES = [1]", "no_tests"),
+        ("def test_add(tmp_path):\n    assert add(1, 2) == 3", "tests_need_pytest"),
+        ("async def test_add():\n    assert add(1, 2) == 3", "tests_need_pytest"),
+        ("class TestAdd:\n    def setup_method(self): ...\n    def test_it(self): ...", "tests_need_pytest"),
+        ("import pytest\ndef test_add():\n    assert add(1, 2) == pytest.approx(3)", "tests_need_pytest"),
+    ],
+)
+async def test_tests_that_cannot_be_run_decide_nothing(test: str, reason: str) -> None:
+    verdict = await judged(RIGHT, tests=test)
+    assert (verdict.status, verdict.passed, verdict.reason) == ("unscored", None, reason)
+
+
+async def test_a_test_may_take_the_time_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Limits] = []
+    monkeypatch.setattr(unit_tests, "pool", lambda limits: asked.append(limits) or pool(limits))
+    await judged(RIGHT, timeout_s=200.0)
+    assert asked[0].cpu_s >= 400
 
 
 @pytest.mark.parametrize(

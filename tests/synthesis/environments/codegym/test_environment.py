@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,6 +87,26 @@ def test_what_no_tool_takes_changes_nothing(action: ApiAction, expected: str, ga
     assert transition.error
     assert expected in str(getattr(transition.observation, "content", ""))
     assert (gauge.state_digest(), gauge.snapshot()) == before
+
+
+def test_what_is_admissible_is_taken() -> None:
+    find = {
+        "name": "find",
+        "description": "Finds.",
+        "parameters": {"word": {"type": "string", "minLength": 2}, "n": {"type": "integer", "exclusiveMinimum": 0}},
+    }
+    problem = json.loads(GAUGE_SPEC.source)
+    problem["tools"].append(find)
+    problem["code"] += "\ndef find(state, word, n):\n    return word * n\n"
+    problem["answer"] = {"type": "integer", "minimum": 3}
+    environment = next(lived(msgspec.structs.replace(GAUGE_SPEC, source=json.dumps(problem)), COUNT))
+    admissible = environment.admissible()
+    assert "submit" in [action.function for action in admissible]
+    for action in admissible:
+        before = environment.snapshot()
+        assert not environment.step(action).error, action
+        environment.restore(before)
+    environment.close()
 
 
 def test_neither_input_nor_solution_is_told(gauge: CodegymEnvironment) -> None:

@@ -165,6 +165,7 @@ SPEC_MISTAKES: dict[str, tuple[str, JsonObject, str]] = {
     "no describer": ("Taxi-v4", {}, "describer"),
     "unknown key": ("Taxi-v4", {"describer": "taxi", "rain": True}, "rain"),
     "unknown argument": ("Taxi-v4", {"describer": "taxi", "kwargs": {"rain": True}}, "rain"),
+    "a map by chance": ("FrozenLake-v1", {"describer": "frozen_lake", "kwargs": {"map_name": None}}, "its own map"),
     "too few commands": ("Taxi-v4", {"describer": "taxi", "commands": ["a"]}, "6 different names"),
     "equal commands": ("Blackjack-v1", {"describer": "blackjack", "commands": ["a", "a."]}, "2 different names"),
     "same tools": ("Blackjack-v1", {"describer": "blackjack", "commands": ["Stop", "stop"]}, "2 different names"),

@@ -53,6 +53,24 @@ def test_cells_come_as_calls_as_code_and_in_messages(ledger: InterpreterEnvironm
     assert seen(ledger, cell("x = 2")) == "(nothing was shown)"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'The data:\n```json\n{"a": 1}\n```\nNow:\n```python\n3\n```',
+        "Nothing:\n```\n```\nas `x` is.\n```python3\n3\n```",
+        "I say ```x``` and\n```Python title=one\r\n3\r\n```",
+        "````py\n'```' and 3\n````",
+    ],
+)
+def test_what_is_between_blocks_is_not_run(text: str, ledger: InterpreterEnvironment) -> None:
+    assert seen(ledger, MessageAction(content=text)) == "3"
+
+
+def test_code_with_fences_can_be_written_as_a_command(ledger: InterpreterEnvironment) -> None:
+    code = "text = '''\n```\n'''\nlen(text)"
+    assert seen(ledger, MessageAction(content=ledger.command(cell(code)))) == "5"
+
+
 def test_a_call_and_its_command_do_the_same(ledger: InterpreterEnvironment) -> None:
     other = InterpreterEnvironment(LEDGER)
     other.reset(SUM, 0)
@@ -72,11 +90,11 @@ def test_an_error_is_seen_and_what_was_done_stays(ledger: InterpreterEnvironment
 
 def test_a_cell_that_ends_the_interpreter_is_undone(ledger: InterpreterEnvironment) -> None:
     ledger.step(cell("x = [1]"))
-    before = ledger.state_digest(), ledger.snapshot()
+    before = ledger.state_digest()
     transition = ledger.step(cell("x.append(2)\nimport os\nos._exit(0)"))
     assert transition.error
     assert "is as it was before" in transition.observation.content  # type: ignore[union-attr]
-    assert (ledger.state_digest(), ledger.snapshot()) == before
+    assert ledger.state_digest() == before
     assert seen(ledger, cell("x")) == "[1]"
 
 
@@ -155,6 +173,7 @@ def test_cells_that_die_in_the_judges_session_come_to_nothing() -> None:
     time.sleep(max(0.0, born + 3.1 - time.time()))
     check = environment.check()
     assert (check.passed, check.score) == (False, 0.0)
+    assert "did not end well" in check.evidence["replay"]
     environment.close()
 
 
@@ -183,6 +202,20 @@ def test_cells_that_end_the_session_again_and_again_end_the_episode(ledger: Inte
     assert ledger.check().score == 0.0
     ledger.reset(SUM, 0)
     assert not ledger.step(cell("import os\nos._exit(0)")).terminated
+
+
+def test_deaths_are_part_of_a_snapshot(ledger: InterpreterEnvironment) -> None:
+    fresh = ledger.snapshot()
+    kill = cell("import os\nos._exit(3)")
+    for _ in range(MOST_DEATHS + 2):
+        ledger.restore(fresh)
+        assert not ledger.step(kill).terminated
+    once = ledger.snapshot()
+    other = InterpreterEnvironment(LEDGER)
+    other.reset(SUM, 0)
+    other.restore(once)
+    assert [other.step(kill).terminated for _ in range(MOST_DEATHS)] == [False] * (MOST_DEATHS - 1) + [True]
+    other.close()
 
 
 def test_judging_does_not_touch_the_session() -> None:

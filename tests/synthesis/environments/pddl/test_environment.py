@@ -41,6 +41,14 @@ def test_the_start_is_told_in_sentences() -> None:
     )
 
 
+def test_commands_may_be_given_as_sentences() -> None:
+    texts = {name: f"{text}." for name, text in WAREHOUSE_SPEC.parameters["action_text"].items()}
+    environment = warehouse(action_text=texts)
+    environment.reset(WAREHOUSE_TASK, 0)
+    action = environment.admissible()[0]
+    assert not say(environment, environment.command(action)).error
+
+
 def test_hidden_predicates_are_not_told() -> None:
     environment = warehouse(hidden_predicates=["path", "busy"])
     assert environment.reset(WAREHOUSE_TASK, 0).content == (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agentmill.synthesis.environments.pddl import exclusion
 from agentmill.synthesis.environments.pddl.exclusion import exclusions
 from agentmill.synthesis.environments.pddl.grounding import bits
 from tests.synthesis.environments.examples import (
@@ -29,6 +30,13 @@ def test_no_reachable_state_holds_an_excluded_pair(domain: str, problem: str) ->
     for state in reachable_states(world):
         for atom in bits(state):
             assert not state & excluded[atom]
+
+
+def test_a_large_problem_takes_no_time_and_excludes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = grounded(WAREHOUSE, WAREHOUSE_PROBLEM)
+    assert any(exclusions(world))
+    monkeypatch.setattr(exclusion, "MOST_PAIRS", len(world.atoms) * len(world.actions) - 1)
+    assert not any(exclusions(world))
 
 
 def test_one_thing_in_two_places_is_excluded() -> None:

@@ -49,6 +49,14 @@ def test_a_wording_that_does_not_fit_is_refused(changes: dict[str, Any], expecte
         warehouse(**changes)
 
 
+def test_brackets_without_end_are_a_mistake_in_the_text() -> None:
+    deep = "(and " * 500 + "(busy ?r)" + ")" * 500
+    source = WAREHOUSE_SPEC.source.replace(":precondition (and", f":precondition (and {deep}", 1)
+    assert source != WAREHOUSE_SPEC.source
+    with pytest.raises(EnvError, match="brackets in one another"):
+        PddlEnvironment(msgspec.structs.replace(WAREHOUSE_SPEC, source=source))
+
+
 @pytest.mark.parametrize("state", [{}, {"problem": 3}, {"problem": "(define"}, {"problem": BLOCKS_PROBLEM}])
 def test_a_broken_task_is_the_worlds_fault(state: dict[str, Any]) -> None:
     with pytest.raises(EnvError, match="task t"):

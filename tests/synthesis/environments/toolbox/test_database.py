@@ -126,6 +126,22 @@ def test_a_write_that_breaks_a_bound_is_refused_and_undone(statement: str, expec
     assert database.contents()["books"][1] == (1, "River Stones", 7)
 
 
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        "INSERT INTO loans (member_id, book_id, status) SELECT 1, 1, 'open' WHERE 1 = 0",
+        "INSERT OR IGNORE INTO loans (loan_id, member_id, book_id, status) VALUES (1, 1, 1, 'open')",
+    ],
+)
+def test_what_inserts_nothing_has_no_new_key(nothing: str) -> None:
+    database = Database(LIBRARY)
+    shown = "SELECT :new_id AS n"
+    insert = "INSERT INTO loans (member_id, book_id, status) VALUES (1, 1, 'open')"
+    assert database.call(writing(insert, returns=shown), {}) == [{"n": 5}]
+    assert database.call(writing(f"{insert} RETURNING loan_id", returns=shown), {}) == [{"n": 6}]
+    assert database.call(writing(nothing, returns=shown), {}) == [{"n": None}]
+
+
 def test_a_statement_that_undoes_more_than_its_call_is_prohibited() -> None:
     database = Database(LIBRARY)
     for statement in (

@@ -1,0 +1,58 @@
+"""JSON Schemas of foreign data sets and models, as a validator whose patterns are matched in linear time.
+
+Python's ``re`` may take for ever for a pattern such as ``^([a-z]+)+$``, and no time limit ends it. RE2, which takes
+time linear in the text, matches them here; a pattern that it does not know (one that looks around) says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pyarrow as pa
+import pyarrow.compute as pc
+from jsonschema.validators import extend
+
+Found = Iterator[jsonschema.ValidationError]
+_BASE = jsonschema.Draft202012Validator
+_PATTERNS = "patternProperties"
+
+
+def _matches(pattern: str, text: str) -> bool:
+    try:
+        return bool(pc.match_substring_regex(pa.array([text], pa.string()), pattern)[0].as_py())
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        return True
+
+
+def _pattern(validator: Any, pattern: Any, value: Any, schema: Any) -> Found:  # noqa: ARG001 - as jsonschema calls it
+    if isinstance(value, str) and isinstance(pattern, str) and not _matches(pattern, value):
+        yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: Any, value: Any, schema: Any) -> Found:  # noqa: ARG001
+    for pattern, inner in patterns.items() if isinstance(value, dict) else ():
+        for name in filter(lambda name: _matches(pattern, name), value):
+            yield from validator.descend(value[name], inner, path=name, schema_path=pattern)
+
+
+def _unless_patterns(keyword: str) -> Any:
+    """The check of a keyword that would match names with ``re``, left out where a schema has patterns of names."""
+
+    def check(validator: Any, given: Any, value: Any, schema: Any) -> Found:
+        if _PATTERNS not in repr(schema) and "$ref" not in schema:
+            yield from _BASE.VALIDATORS[keyword](validator, given, value, schema) or ()
+
+    return check
+
+
+Validator = extend(
+    _BASE,
+    {
+        "pattern": _pattern,
+        _PATTERNS: _pattern_properties,
+        **{keyword: _unless_patterns(keyword) for keyword in ("additionalProperties", "unevaluatedProperties")},
+    },
+)
+"""As ``jsonschema.Draft202012Validator``; where names have patterns, it does not check that there are no others."""
