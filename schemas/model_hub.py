@@ -226,7 +226,8 @@ def _model_errors(model: HubModel) -> Iterator[None]:
             ErrorCode.HUB_REPO_MISSING: f"no folder is called {model}, either; expected ORG/NAME[@REVISION] or a path",
             ErrorCode.HUB_GATED: f"then check it with: hf download {model.repo}{revision} config.json",
             ErrorCode.HUB_UNREACHABLE: (
-                f"to get it elsewhere: hf download {model.repo}{revision}, then copy the folder"
+                f"no folder here is called {model}; to get it elsewhere: hf download {model.repo}{revision}, then copy"
+                " the folder"
                 f" {_cache_folder(model).name} of that cache (HF_HOME) to {_cache_folder(model).parent}"
             ),
         }

@@ -61,6 +61,11 @@ def tables(path: Path, as_json: bool) -> int:
 
     Exit code 1 if something is not as it should be.
     """
+    if not path.exists():
+        near = near_match(str(path), [name for name in check.commands if name != "tables"])
+        raise UserError(
+            f"there is no {path}; expected the folder of a run or of a table.{near}", ErrorCode.NO_SUCH_FILE
+        )
     with displayed("check", len(tables_below(path))) as advance:
         checked = check_tables(path, advance)
     answer(checked, show_tables, as_json)

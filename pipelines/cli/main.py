@@ -19,6 +19,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -154,6 +155,8 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, terminate)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in `agentmill … &` of a script: it is asked for by kill
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Closed streams, as in `agentmill … >&-`, are None.
+    sys.stdout, sys.stderr = (stream or Path(os.devnull).open("w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A terminal or a pipe of another encoding must not end a command for one character.
         if isinstance(stream, io.TextIOWrapper):

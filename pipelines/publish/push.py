@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 AGAIN = "nothing of it can be seen on the Hub; run the same command again, what was sent is kept"
+UNSENT = "nothing was sent; run the same command again"
 EMPTY = "the repository was made, is {seen} and holds nothing yet; run the same command again, what was sent is kept"
 BEGUN = "the branch {revision} was made and holds what main does; run the same command again, what was sent is kept"
 UNKNOWN = "whether it arrived is not known; run the same command again, which looks, and what was sent is kept"
@@ -150,7 +151,7 @@ def message(changes: Difference) -> str:
 
 
 @contextmanager
-def push_errors(repo: str, tail: str = AGAIN) -> Iterator[None]:
+def push_errors(repo: str, tail: str = UNSENT) -> Iterator[None]:
     """Raises ``UserError`` for what the Hub, or the way to it, says of writing to ``repo``; ``tail`` is its end."""
     import httpx2
     from huggingface_hub import errors

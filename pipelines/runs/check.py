@@ -11,6 +11,9 @@ import pyarrow.parquet as pq
 
 from agentmill.pipelines.engine.operation import SIDES
 from agentmill.pipelines.engine.provenance import CLEARING, SEEDS, WORK
+from agentmill.pipelines.recipes.run_folder import SUMMARY
+from agentmill.pipelines.recipes.summary import Summary
+from agentmill.pipelines.runs.run import decoded
 from agentmill.pipelines.runs.tables import given_to, run_of
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -48,20 +51,53 @@ def tables_below(path: Path) -> list[Path]:
 def check_tables(path: Path, advance: Callable[[int], None] = lambda _: None) -> list[CheckedTable]:
     """Every table in ``path`` and what is wrong with it; ``advance`` is called for each. Raises as ``tables_below``."""
     folders = tables_below(path)
-    run = run_of(path)
-    given = given_to(run) if run is not None else ()
-    # A table that is checked alone was made from others of its run, or outside of one from its neighbours.
-    others = folders[0].parent.glob("*/") if run is None else tables_below(run)
-    known = digests([*folders, *others, *given])
+    runs = {folder: run_of(folder) for folder in folders}
+    # A table was made from others of its run, whatever else lies here; outside of one from its neighbours.
+    sources = {run: sources_of(run, folders) for run in dict.fromkeys(runs.values())}
     checked = []
     for folder in folders:
-        checked.append(check_table(folder, known))
+        checked.append(check_table(folder, sources[runs[folder]]))
         advance(1)
-    return checked
+    whole = [run for run in sources if run is not None and run.is_relative_to(path.resolve())]
+    return [*checked, *(table for run in whole for table in vanished(run))]
 
 
-def check_table(folder: Path, known: Mapping[str, Sequence[str]]) -> CheckedTable:
-    """One table; ``known`` are the digests of tables that it may have been made from, by their names."""
+class Sources(msgspec.Struct, frozen=True):
+    """What the tables of a run may have been made from: ``known`` has digests by the names of tables.
+
+    ``lacking`` are tables that the run was given and that are not there, by their names.
+    """
+
+    known: dict[str, list[str]]
+    lacking: dict[str, Path] = {}
+
+
+def sources_of(run: Path | None, folders: Sequence[Path]) -> Sources:
+    """Those of the tables of ``run``, or, outside of all runs, of those among ``folders`` that are there."""
+    if run is None:
+        alone = [folder for folder in folders if run_of(folder) is None]
+        return Sources(
+            digests([*alone, *(near for each in {folder.parent for folder in alone} for near in each.glob("*/"))])
+        )
+    given = list(given_to(run))
+    inside = [folder for folder in tables_below(run) if run_of(folder) == run]
+    return Sources(
+        digests([*inside, *given]), {each.name: each for each in given if not (each / MANIFEST_NAME).exists()}
+    )
+
+
+def vanished(run: Path) -> Iterator[CheckedTable]:
+    """The tables that a finished ``run`` has made and that have no manifest any more."""
+    if not (run / SUMMARY).is_file():
+        return
+    for name, stage in decoded(run / SUMMARY, Summary).stages.items():
+        if stage.record is not None and not (run / name / MANIFEST_NAME).exists():
+            wrong = [f"the run has made it, and it has no {MANIFEST_NAME}; run the recipe again to make it anew"]
+            yield CheckedTable(path=str(run / name), files=0, rows=0, dropped=0, wrong=wrong)
+
+
+def check_table(folder: Path, sources: Sources) -> CheckedTable:
+    """One table, and whether what it was made from is among ``sources``."""
     try:
         table = Table.open(folder)
     except UserError as error:
@@ -76,14 +112,22 @@ def check_table(folder: Path, known: Mapping[str, Sequence[str]]) -> CheckedTabl
         except UserError as error:
             wrong.append(str(error).splitlines()[0])
     wrong += miscounts(manifest.counts, rows, dropped)
-    changed, gone = unknown_inputs(manifest.inputs, known)
-    in_run = run_of(folder) is not None
+    changed, gone = unknown_inputs(manifest.inputs, sources.known)
+    run = run_of(folder)
     wrong += [f"its input {key} is another one now" for key in changed]
-    wrong += [f"its input {key} is gone" for key in gone if in_run]
+    wrong += [f"its input {key} is gone: {place_of_input(key, run, sources)}" for key in gone if run is not None]
     wrong += foreign_files(folder, table)
     files = len(manifest.files) + len(manifest.dropped_files)
-    elsewhere = [] if in_run else gone
+    elsewhere = [] if run is not None else gone
     return CheckedTable(path=str(folder), files=files, rows=rows, dropped=dropped, wrong=wrong, not_found=elsewhere)
+
+
+def place_of_input(key: str, run: Path, sources: Sources) -> str:
+    """Where an input that is gone was looked for; ``key`` is its role and its name."""
+    name = key.partition("/")[2]
+    if name in sources.lacking:
+        return f"there is no table in {sources.lacking[name]}, where the recipe names it (from {Path.cwd()})"
+    return f"no table of {run} has its rows"
 
 
 def sum_rows(folder: Path, files: Sequence[ShardFile], wrong: list[str]) -> int:

@@ -106,11 +106,18 @@ def is_beside(name: str, table: str) -> bool:
 
 
 def is_table(folder: Path) -> bool:
-    """Whether ``folder`` holds a manifest of ours: many other programs call their files so, too."""
+    """Whether ``folder`` holds a manifest of ours: many other programs call their files so, too.
+
+    Raises ``UserError`` for one that is damaged and has shards of ours with it.
+    """
     try:
         msgspec.json.decode((folder / MANIFEST_NAME).read_bytes(), type=_Head)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (OSError, msgspec.ValidationError):
         return False
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        if not any(folder.glob("data/part-*.parquet")):
+            return False
+        read_manifest(folder)
     return True
 
 

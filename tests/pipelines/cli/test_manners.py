@@ -291,6 +291,14 @@ def test_a_reader_that_goes_away_ends_a_command_quietly() -> None:
         assert (done.stderr, done.returncode in (0, 1)) == ("", True)
 
 
+@pytest.mark.parametrize(
+    ("command", "code"), [("list dialects >&-", 0), ("list nothing 2>&-", 2), ("list >&- 2>&-", 0)]
+)
+def test_closed_streams_are_no_failure(command: str, code: int) -> None:
+    done = subprocess.run(["bash", "-c", f"{PROGRAM} {command}"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
 def test_a_text_that_a_terminal_cannot_show_is_no_failure() -> None:
     environment = {"PYTHONIOENCODING": "latin-1", "PYTHONSAFEPATH": "1", "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([PROGRAM, "train", "--help"], env=environment, capture_output=True, text=True, check=False)

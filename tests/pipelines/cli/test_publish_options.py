@@ -319,7 +319,8 @@ def test_a_hub_that_is_not_there_fails_a_dry_run_after_the_checks(
     assert publish(tasks, "--dry-run") == 2
     captured = capsys.readouterr()
     assert "checks of" in captured.out
-    assert shows(captured.err, "hub-unreachable", REPO)
+    assert shows(captured.err, "hub-unreachable", REPO, "nothing was sent")
+    assert "kept" not in captured.err
 
 
 def test_published_tables_are_inspected_exported_and_viewed(

@@ -56,6 +56,12 @@ def test_a_view_goes_into_the_folder_one_is_in(
     assert (tmp_path / "here/data/runs-00000.js").is_file()
 
 
+def test_a_damaged_manifest_is_named_and_no_table_left_out(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "verdicts/manifest.json").write_text("{")
+    assert agentmill("view", run, "--no-serve") == 2
+    assert shows(capsys.readouterr().err, "damaged-file", "verdicts/manifest.json")
+
+
 def test_a_table_that_has_no_list_is_a_mistake_of_the_user(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert agentmill("view", run / "verdicts", "--no-serve") == 2
     assert shows(capsys.readouterr().err, "wrong-record-type", run)

@@ -89,11 +89,42 @@ def test_a_table_deep_in_a_run_is_made_of_tables_of_that_run(run: Path) -> None:
 
 def test_a_table_whose_inputs_vanished_or_changed_says_so(run: Path) -> None:
     shutil.rmtree(run / "demonstrations")
-    (verdicts,) = check_tables(run)
-    assert verdicts.wrong == ["its input of/demonstrations is gone"]
+    verdicts, _ = check_tables(run)
+    assert verdicts.wrong == [f"its input of/demonstrations is gone: no table of {run.resolve()} has its rows"]
     shutil.copytree(run.parent / "tasks", run / "demonstrations")
     wrong = [line for each in check_tables(run) for line in each.wrong if "input" in line]
     assert wrong == ["its input of/demonstrations is another one now"]
+
+
+def test_a_run_is_compared_with_its_own_tables_where_several_are_checked(run: Path, tmp_path: Path) -> None:
+    several = tmp_path / "several"
+    for name in ("whole", "damaged"):
+        shutil.copytree(run, several / name)
+    assert [each.wrong for each in check_tables(several)] == [[]] * 4
+    shutil.rmtree(several / "damaged/demonstrations")
+    wrong = {each.path: each.wrong for each in check_tables(several) if each.wrong}
+    assert list(wrong) == [str(several / "damaged" / name) for name in ("verdicts", "demonstrations")]
+    assert "is gone: no table of" in wrong[str(several / "damaged/verdicts")][0]
+
+
+def test_a_table_of_a_finished_run_without_its_manifest_is_wrong(run: Path) -> None:
+    (run / "demonstrations/manifest.json").unlink()
+    found = {Path(each.path).name: each.wrong for each in check_tables(run)}
+    assert "has no manifest.json" in found["demonstrations"][0]
+    (run / "summary.json").unlink()
+    assert [Path(each.path).name for each in check_tables(run)] == ["verdicts"]
+
+
+def test_a_table_that_the_run_was_given_is_named_where_it_is_gone(run: Path) -> None:
+    shutil.move(run.parent / "tasks", run.parent / "moved")
+    wrong = [line for each in check_tables(run) for line in each.wrong]
+    assert wrong
+    assert all(str(run.parent / "tasks") in line for line in wrong if "tasks" in line)
+
+
+def test_a_name_that_is_neither_path_nor_kind_gets_a_near_match(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["check", "environmentz"]) == 2
+    assert "Did you mean 'environments'?" in capsys.readouterr().err
 
 
 def test_the_inputs_of_a_table_outside_of_a_run_may_lie_anywhere(
