@@ -60,6 +60,9 @@ PEFT_NAMES: Mapping[str, str] = {
 }
 """What ``adapter_config.json`` calls the fields of ``LoraConfig``."""
 
+PEFT_DEFAULTS: Mapping[str, float] = {"rank": 8, "alpha": 8}
+"""PEFT's defaults that are not ours."""
+
 CHANGEABLE = ("dropout", "quantize", "merge")
 """What may differ from the adapter: it changes no matrix."""
 
@@ -112,8 +115,9 @@ def lora_of_adapter(given: LoraConfig | None, adapter: JsonObject, name: str) ->
 
 
 def _field(adapter: JsonObject, field: str) -> Any:
-    """What an adapter has for a field of ``LoraConfig``; that of PEFT's default where its file does not say."""
+    """What an adapter has for a field of ``LoraConfig``; PEFT's default where its file does not say."""
     found = adapter.get(PEFT_NAMES[field])
     if field == "modules_to_save":
         return sorted({*(found or ())} - HEADS) or None
-    return LoraConfig.model_fields[field].default if found is None else found
+    default = PEFT_DEFAULTS.get(field, LoraConfig.model_fields[field].default)
+    return default if found is None else found

@@ -67,9 +67,18 @@ def rendering_revision(folder: Path) -> str:
 
 def context_length(folder: Path) -> int | None:
     """The longest sequence that the model was made for, in tokens, if its configuration says."""
+    return _whole_number(folder, "max_position_embeddings")
+
+
+def vocabulary_size(folder: Path) -> int | None:
+    """How many tokens the model has embeddings for, if its configuration says."""
+    return _whole_number(folder, "vocab_size")
+
+
+def _whole_number(folder: Path, name: str) -> int | None:
     config = read_json(folder / "config.json")
     # Multimodal models have their settings for text in a part of their own.
-    value = config.get("max_position_embeddings", config.get("text_config", {}).get("max_position_embeddings"))
+    value = config.get(name, (config.get("text_config") or {}).get(name))
     return value if isinstance(value, int) else None
 
 

@@ -370,6 +370,16 @@ class DpoConfig(PreferenceConfig):
                 f"label_smoothing has no effect on the losses {', '.join(self.loss_type)}; leave it out, or take one of"
                 f" {', '.join(sorted(SMOOTHED))}"
             )
+        for name, needed, given in (
+            ("discopop_tau", "loss_type: discopop", "discopop" in self.loss_type),
+            (
+                "f_alpha_divergence_coef",
+                "f_divergence_type: alpha_divergence",
+                self.trl.get("f_divergence_type") == "alpha_divergence",
+            ),
+        ):
+            if name in self.trl and not given:
+                raise ValueError(f"{name!r} in `trl` has no effect without {needed}; set that, or leave it out")
         return self
 
 

@@ -54,7 +54,7 @@ NOT_SETTABLE: Mapping[str, str] = {
     **dict.fromkeys(["completion_only_loss", "assistant_only_loss"], "the view of the rows decides what carries loss"),
     **dict.fromkeys(["label_smoothing_factor", "router_aux_loss_coef", "average_tokens_across_devices"], _LOSS),
     **dict.fromkeys(["length_column_name", "ignore_data_skip", "auto_find_batch_size"], _ORDER),
-    **dict.fromkeys(["accelerator_config", "dataloader_in_order"], _ORDER),
+    **dict.fromkeys(["accelerator_config", "dataloader_in_order", "dataloader_drop_last"], _ORDER),
     "enable_jit_checkpoint": "a training that is interrupted goes on from its last checkpoint (`save_steps`)",
     "logging_nan_inf_filter": "a loss that is no number ends the training",
     "precompute_ref_batch_size": _REFERENCE,

@@ -8,7 +8,8 @@ stop, and does nothing once the model is there. Exit codes: 0 done, 2 a mistake 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -109,9 +110,10 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
     """TRL's DPO trainer on batches of ``PairCollator``: loss only where the rows have it, and weights of pairs.
 
     TRL scores the tokens that ``completion_mask`` names, so that mask is all that keeps observations from the loss.
-    TRL's loss is a mean over pairs; where some have weights it is computed for each pair alone and scaled by its
-    weight. The model and the reference run once for the whole batch either way. The loss curve has the share of pairs
-    in which the chosen side gained more on the reference than the rejected one (``accuracy``).
+    TRL's losses are means over pairs, and ``sft`` over the tokens of the chosen sides; where some pairs have weights,
+    they are computed for each pair alone and scaled by its weight. The model and the reference run once for the whole
+    batch either way. The loss curve has the share of pairs in which the chosen side gained more on the reference than
+    the rejected one (``accuracy``).
     """
 
     def value_names(self) -> Sequence[str]:
@@ -151,7 +153,26 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
         if not self.weighted:
             loss: torch.Tensor = trl_loss(RecordedOutputs([outputs]), batch)
             return loss
-        return weighted_pair_loss(trl_loss, lambda sides: select_rows(outputs, sides), batch, weights)
+        tokens = chosen_tokens(batch)
+
+        def loss_of_pair(one: Any, alone: dict[str, torch.Tensor]) -> torch.Tensor:
+            with self._sft_scaled(chosen_tokens(alone) * len(weights) / tokens):
+                of_pair: torch.Tensor = trl_loss(one, alone)
+                return of_pair
+
+        return weighted_pair_loss(loss_of_pair, lambda sides: select_rows(outputs, sides), batch, weights)
+
+    @contextmanager
+    def _sft_scaled(self, factor: float) -> Iterator[None]:
+        """TRL's ``sft`` is a mean over the tokens of its batch: by this factor that of a pair is its part in a mean."""
+        whole = self.loss_weights
+        self.loss_weights = [
+            weight * factor if name == "sft" else weight for name, weight in zip(self.loss_types, whole, strict=True)
+        ]
+        try:
+            yield
+        finally:
+            self.loss_weights = whole
 
     def _count(
         self, batch: dict[str, torch.Tensor], own: torch.Tensor, reference: torch.Tensor, entropy: float
@@ -166,6 +187,12 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
         # TRL would tokenise the rows anew, with loss on all that follows the prompt.
         return dataset
+
+
+def chosen_tokens(batch: dict[str, torch.Tensor]) -> float:
+    """The tokens with loss on the chosen sides of a batch."""
+    mask = batch["completion_mask"]
+    return mask[: len(mask) // 2, 1:].sum().item()
 
 
 def dpo_method(settings: DpoSettings, rows: TrainingRows, reference: ModelFiles | None, pad_token_id: int) -> Method:

@@ -293,7 +293,8 @@ def over_optimisation_warning(points: Sequence[dict[str, Any]]) -> str | None:
 def whole_points(points: Sequence[dict[str, Any]], log_steps: int, last: int) -> list[dict[str, Any]]:
     """The ``last`` points of ``log_steps`` steps each, in which those in between are merged, weighed by their steps.
 
-    There are some in between before a checkpoint. So it does not matter for a limit how often a training is saved.
+    There are some in between before a checkpoint. What is a mean over tokens is then only nearly that of all steps, so
+    how often a training is saved may decide where a limit ends it.
     """
     whole: list[dict[str, Any]] = []
     parts: list[tuple[int, dict[str, Any]]] = []

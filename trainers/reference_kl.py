@@ -16,8 +16,7 @@ from trl.trainer.utils import FusedCausalLMOutput
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.models import TOKENIZER_FILE
-from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.models import TOKENIZER_FILE, vocabulary_size
 from agentmill.trainers.adapters import ModelFiles, model_files
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, pad
@@ -80,10 +79,6 @@ class ReferenceTrainer(BaseTrainer):
         self._scores, self._kept, self._gone = scores, kept, False
         # TRL then takes the log-probabilities of the reference from the batch, where compute_loss puts them.
         self.precompute_ref_logps = True
-        for name, layer in cast(torch.nn.Module, self.model).named_modules():
-            # The model is in training mode when TRL asks its reference, which must not vary.
-            if name.endswith(f"lora_dropout.{TRL_REFERENCE}") and isinstance(layer, torch.nn.Dropout):
-                layer.p = 0.0
         if scores is not None:
             rows: Any = self.train_dataset
             self.train_dataset = ScoredRows(rows, scores)
@@ -110,7 +105,16 @@ class ReferenceTrainer(BaseTrainer):
         missing = [name for name in self.value_names() if name not in batch]
         if missing and self._gone:
             raise RuntimeError(f"a batch has no {missing[0]}, and the reference is no longer in memory")
-        return {**batch, **self.reference_values(batch, missing)} if missing else batch
+        if not missing:
+            return batch
+        # The reference may be the model that is trained, without its adapter, and must not vary by dropout.
+        model = cast(torch.nn.Module, self.model)
+        training = model.training
+        model.eval()
+        try:
+            return {**batch, **self.reference_values(batch, missing)}
+        finally:
+            model.train(training)
 
     def pending_batches(self) -> list[int]:
         """Those that are not scored yet, where that is done once."""
@@ -296,7 +300,6 @@ def is_within(setup: TrainingSetup, settings: TrainSettings) -> bool:
 def vocabulary(folder: Path) -> list[Any]:
     """What the numbers of a model's tokens mean: how many there are, and their texts, where its files say so."""
     with load_errors(folder):
-        config: JsonObject = msgspec.json.decode((folder / "config.json").read_bytes())
         tokenizer = folder / TOKENIZER_FILE
         texts = msgspec.json.decode(tokenizer.read_bytes())["model"]["vocab"] if tokenizer.is_file() else None
-        return [config.get("vocab_size", config.get("text_config", {}).get("vocab_size")), texts]
+        return [vocabulary_size(folder), texts]

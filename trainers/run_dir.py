@@ -23,7 +23,7 @@ from agentmill.schemas.config import Config, differences
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
-from agentmill.schemas.models import TRAINING_RECORD, context_length, model_revision
+from agentmill.schemas.models import TRAINING_RECORD, context_length, model_revision, vocabulary_size
 from agentmill.schemas.records.manifest import disk_errors, write_atomically
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Table, remove
@@ -42,8 +42,8 @@ NOT_IDENTITY = {
     *WITHOUT_EFFECT,
     "launch",  # it counts by the processes that it comes to
 }
-"""Settings that do not change what comes out (``log_steps`` does with ``stop_when``); rows and models count by what is
-in them."""
+"""Settings that do not change what comes out (``log_steps`` does with ``stop_when``, and with it ``save_steps``); rows
+and models count by what is in them."""
 
 LATER = {"trl", "stop_when", "share_prefixes", "validation", "optimizer", "weights", "attention", "liger"}
 LATER_OF_LORA = {"dora", "rslora", "modules_to_save", "quantize"}
@@ -116,6 +116,12 @@ def set_up_training(
         max_length = min(settings.max_length, context_length(base) or settings.max_length)
     source = base if adapter is None or not (adapter / "tokenizer_config.json").is_file() else adapter
     tokenizer = load_tokenizer(source, settings.chat_template, settings.trust_remote_code)
+    known = vocabulary_size(base)
+    if known is not None and len(tokenizer) > known:
+        say(
+            f"warning: the tokenizer in {source} has {len(tokenizer)} tokens, and the model embeddings for {known}:"
+            " a row with one of the others ends the training; resize the embeddings, or take the model's own tokenizer"
+        )
     validation = None if validated_on is None else _validation(settings, table, validated_on)
     return TrainingSetup(table, base, work, tokenizer, max_length, validation, adapter)
 
@@ -148,8 +154,9 @@ def _identifying(settings: TrainSettings) -> JsonObject:
     """The settings in the identity of a training: not ``NOT_IDENTITY``, nor later settings that are not changed."""
     names = NOT_IDENTITY | _unchanged(settings, LATER)
     # The limits of drift are of points of the curve, so how many steps make one decides where the training ends.
+    # A point also ends before a checkpoint.
     if getattr(settings, "stop_when", None) is not None and not _unchanged(settings, {"log_steps"}):
-        names = names - {"log_steps"}
+        names = names - {"log_steps", "save_steps"}
     left_out: dict[str, Any] = dict.fromkeys(names, True)
     if settings.lora:
         left_out["lora"] = _unchanged(settings.lora, LATER_OF_LORA)
@@ -197,10 +204,12 @@ class WorkFolder:
             raise UserError(
                 f"{self.output} exists and is no model of ours; choose another `output`", ErrorCode.OUTPUT_NOT_OURS
             )
-        # What a finished model was computed in matters no more on a machine that computes otherwise.
+        # On what a finished model was computed matters no more on a machine that computes otherwise.
         found = identity_in(record, ("identity",), f"delete {self.output}, or choose another `output`")
-        found.pop("precision", None)
-        self._compare(found, self.output)
+        machine: JsonObject = {
+            name: self.identity[name] for name in ("precision", "processes", "sharding") if name in self.identity
+        }
+        self._compare({**found, **machine}, self.output)
         if is_first_process():
             self._clear()
         return True

@@ -54,4 +54,8 @@ def test_what_disagrees_is_refused_with_both_values(given: dict[str, Any], parts
 def test_the_head_of_a_reward_model_is_no_setting() -> None:
     held = {**HELD, "modules_to_save": ["classifier", "score"]}
     assert lora_of_adapter(None, held, "runs/a").modules_to_save is None
+    short = {name: value for name, value in held.items() if name not in ("r", "lora_alpha")}
+    found = lora_of_adapter(None, short, "runs/a")
+    assert (found.rank, found.alpha) == (8, 8), "what PEFT takes where the file does not say"
+    check_lora_agrees(LoraConfig(rank=8, alpha=8), short, "runs/a")
     assert lora_of_adapter(None, {**held, "modules_to_save": ["norm", "score"]}, "runs/a").modules_to_save == ["norm"]

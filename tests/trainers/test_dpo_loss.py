@@ -148,10 +148,23 @@ def test_weights_of_rows_to_validate_on_do_not_change_the_training(tmp_path: Pat
     trainer, _, _ = made(tmp_path, model, ROWS, loss_type=["sft"])
     batch = batch_of(trainer, range(3))
     loss = trainer.compute_loss(trainer.model, batch).item()
-    # The likelihood is a mean over tokens, with weights one over pairs.
+    batch["weights"] = torch.tensor([2.0, 2.0, 2.0])
     trainer._weighted = (True, True)
-    assert trainer.compute_loss(trainer.model, batch).item() != pytest.approx(loss, abs=1e-4)
+    assert trainer.compute_loss(trainer.model, batch).item() == pytest.approx(2 * loss, rel=1e-5)
     trainer._weighted = (False, True)
     assert trainer.compute_loss(trainer.model, batch).item() == loss
     trainer.validating = True
-    assert trainer.compute_loss(trainer.model, batch).item() != pytest.approx(loss, abs=1e-4)
+    assert trainer.compute_loss(trainer.model, batch).item() == pytest.approx(2 * loss, rel=1e-5)
+
+
+def test_the_likelihood_of_weighted_pairs_is_one_over_tokens(tmp_path: Path, model: Path) -> None:
+    weighted = [pair("a", 1, weight=0.25), pair("b", 2), pair("c", 0, weight=3.0)]
+    trainer, pairs, _ = made(tmp_path, model, weighted, loss_type=["sigmoid", "sft"], loss_weights=[1.0, 0.5])
+    tokens = [each.chosen.loss_tokens for each in pairs]
+    loss = trainer.compute_loss(trainer.model, batch_of(trainer, range(3)))
+    gained, lost = scored(trainer, plain(model), pairs)
+    chosen = logps(trainer.model, [each.chosen.input_ids for each in pairs], [each.chosen.mask for each in pairs])
+    weights = torch.tensor([0.25, 1.0, 3.0])
+    expected = -(logsigmoid(0.1 * (gained - lost)) * weights).mean() - 0.5 * (weights * chosen).sum() / sum(tokens)
+    assert loss.item() == pytest.approx(expected.item(), abs=5e-5)
+    assert trainer.loss_weights == [1.0, 0.5]

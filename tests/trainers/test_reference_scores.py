@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -126,6 +128,23 @@ def test_every_loss_on_pairs_is_that_of_each_step(
         trainer.loss_types = [loss_type]
         losses = [trainer.compute_loss(trainer.model, {**batch, **known}).item() for known in ({}, scored)]
         assert losses[1] == pytest.approx(losses[0], rel=1e-4, abs=1e-6), loss_type
+
+
+def test_the_reference_does_not_vary_by_dropout(tmp_path: Path, model: Path) -> None:
+    random = shutil.copytree(model, tmp_path / "random")
+    config = json.loads((random / "config.json").read_text())
+    (random / "config.json").write_text(json.dumps({**config, "attention_dropout": 0.5}))
+    given = {"rows": "r", "model": "m", "output": "o", "max_steps": 1, "batch_size": 2}
+    settings = DpoSettings(**given, lora=LoraConfig(rank=4, dropout=0.1))  # type: ignore[arg-type]
+    start = started(tmp_path, random, [pair("a", 1), pair("b", 2)])
+    method = dpo_method(settings, loaded(start, settings, encode_pair)[0], None, 0)
+    trainer = trainer_of(settings, start, method)
+    trainer.model.train()
+    batch = batch_of(trainer, range(2))
+    once, again = (trainer.with_references(batch) for _ in range(2))
+    for name in trainer.value_names():
+        assert torch.equal(once[name], again[name])
+    assert trainer.model.training
 
 
 @pytest.mark.parametrize("loss_type", ["kto", "apo_zero_unpaired"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections import namedtuple
 from pathlib import Path
 
@@ -105,30 +107,58 @@ def test_a_checkpoint_does_not_go_on_in_another_arithmetic(work: WorkFolder) -> 
     checkpoint(work, 4)
     begun.check()
     begun.prepare(resume=True)
+    machine = {"processes": 1, "sharding": None}
     other = WorkFolder(work.output, {"seed": 0, "precision": "bf16"})
     with user_error("made-differently", "precision: fp32 -> bf16"):
         other.check()
     # A finished model is what it is.
     work.output.mkdir()
-    (work.output / "training.json").write_text('{"identity": {"seed": 0, "precision": "fp32"}}')
-    assert other.finished()
+    (work.output / "training.json").write_text(
+        '{"identity": {"seed": 0, "precision": "fp32", "processes": 2, "sharding": "fsdp"}}'
+    )
+    assert WorkFolder(work.output, {"seed": 0, "precision": "bf16", **machine}).finished()
 
 
 @pytest.mark.parametrize(
-    ("stop_when", "log_steps", "same"),
-    [(None, 10, True), (DriftLimits(margin=4.0), 10, False), (DriftLimits(margin=4.0), 1, True)],
+    ("stop_when", "begun", "continued", "same"),
+    [
+        (None, {}, {"log_steps": 10, "save_steps": 3}, True),
+        (DriftLimits(margin=4.0), {}, {"log_steps": 10}, False),
+        (DriftLimits(margin=4.0), {}, {"save_steps": 3}, True),
+        (DriftLimits(margin=4.0), {"log_steps": 10}, {"log_steps": 10, "save_steps": 3}, False),
+    ],
 )
 def test_the_points_of_the_curve_count_where_they_end_a_training(
-    tmp_path: Path, model: Path, stop_when: DriftLimits | None, log_steps: int, same: bool
+    tmp_path: Path,
+    model: Path,
+    stop_when: DriftLimits | None,
+    begun: dict[str, int],
+    continued: dict[str, int],
+    same: bool,
 ) -> None:
     table = Table.open(write_table(tmp_path / "rows", pairs(), PreferenceRow))
     given = {"rows": "r", "model": "m", "output": str(tmp_path / "tuned"), "stop_when": stop_when}
-    every_step, other = (
-        set_up_training("dpo", DpoSettings(**given, log_steps=number), table, model) for number in (1, log_steps)
+    first, other = (
+        set_up_training("dpo", DpoSettings(**given, **{"log_steps": 1, **steps}), table, model)
+        for steps in (begun, continued)
     )
-    assert every_step is not None
+    assert first is not None
     assert other is not None
-    assert (every_step.work.identity == other.work.identity) == same
+    assert (first.work.identity == other.work.identity) == same
+
+
+def test_tokens_without_embeddings_are_a_warning(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Table.open(write_table(tmp_path / "rows", pairs(), PreferenceRow))
+    settings = DpoSettings(rows="r", model="m", output=str(tmp_path / "tuned"))
+    set_up_training("dpo", settings, table, model)
+    assert "embeddings" not in capsys.readouterr().err
+    small = shutil.copytree(model, tmp_path / "small")
+    config = json.loads((small / "config.json").read_text())
+    (small / "config.json").write_text(json.dumps({**config, "vocab_size": 7}))
+    set_up_training("dpo", settings, table, small)
+    assert "embeddings for 7" in capsys.readouterr().err
 
 
 def test_a_training_that_never_came_to_a_checkpoint_is_in_nobodys_way(work: WorkFolder) -> None:

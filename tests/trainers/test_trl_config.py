@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agentmill.schemas.config import read_yaml, validate
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.trl_fields import NOT_SETTABLE, SET_BY
 from agentmill.trainers.command import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
 from agentmill.trainers.sft import main
@@ -101,6 +102,25 @@ def test_a_field_is_checked_against_the_class_of_its_trainer(
 ) -> None:
     with user_error(code, *named):
         check_trl_fields(trainer, given)
+
+
+@pytest.mark.parametrize(
+    ("given", "needed"),
+    [
+        ({"trl": {"discopop_tau": 0.9}}, "loss_type: discopop"),
+        ({"trl": {"f_alpha_divergence_coef": 0.3}}, "f_divergence_type: alpha_divergence"),
+        ({"trl": {"f_alpha_divergence_coef": 0.3, "f_divergence_type": "js_divergence"}}, "alpha_divergence"),
+        ({"trl": {"dataloader_drop_last": True}}, "order of the rows is fixed"),
+        ({"trl": {"discopop_tau": 0.9}, "loss_type": ["discopop"]}, None),
+        ({"trl": {"f_alpha_divergence_coef": 0.3, "f_divergence_type": "alpha_divergence"}}, None),
+    ],
+)
+def test_a_field_of_another_loss_is_refused(given: dict[str, Any], needed: str | None) -> None:
+    if needed is None:
+        validate(SETTINGS["dpo"], {**PLACES, **given}, "test")
+        return
+    with pytest.raises(UserError, match=needed):
+        validate(SETTINGS["dpo"], {**PLACES, **given}, "test")
 
 
 @pytest.mark.parametrize(
