@@ -92,6 +92,7 @@ class ServerWatchdog:
         self._start_timeout_s = start_timeout_s
         self._asked_at = dict.fromkeys(servers, time.monotonic())
         self._silent_since: dict[ServerProcess, float] = {}
+        self._restarting: dict[ServerProcess, threading.Thread] = {}
         self._given_up: ServerError | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="server-watch", daemon=True)
@@ -103,22 +104,24 @@ class ServerWatchdog:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._stopping.set()
         self._thread.join()
+        for thread in self._restarting.values():
+            thread.join()
         if self._given_up is not None and (error is None or is_interrupt(error)):
             raise self._given_up from None
 
     def _run(self) -> None:
         while not self._stopping.wait(POLL_S) and self._given_up is None:
             for server in self._servers:
-                try:
+                # While one loads, the others are watched, and those that died with it load at the same time.
+                thread = self._restarting.get(server)
+                if thread is None or not thread.is_alive():
                     self._look_at(server)
-                except Exception as error:  # noqa: BLE001 - with this thread gone, a dead server would not be noticed
-                    self._give_up(f"the server of {server.plan.model} cannot be started again: {error}")
 
     def _look_at(self, server: ServerProcess) -> None:
-        if not server.is_alive():
-            self._restart(server, "died")
-        elif self._hangs(server):
-            self._restart(server, f"has not answered for {HUNG_S:g} s")
+        why = "died" if not server.is_alive() else f"has not answered for {HUNG_S:g} s" if self._hangs(server) else None
+        if why is not None:
+            self._restarting[server] = threading.Thread(target=self._restart, args=[server, why], daemon=True)
+            self._restarting[server].start()
 
     def _give_up(self, why: str) -> None:
         self._given_up = ServerError(why)
@@ -140,6 +143,9 @@ class ServerWatchdog:
             server.start_again(why)
         except ServerError as error:
             self._give_up(str(error))
+            return
+        except Exception as error:  # noqa: BLE001 - with this thread gone, nobody would learn that the server is
+            self._give_up(f"the server of {server.plan.model} cannot be started again: {error}")
             return
         try:
             server.wait_ready(self._start_timeout_s, self._stopping)

@@ -75,7 +75,12 @@ class React(DialectConfig):
     def read(self, text: str) -> ParsedText | None:
         """The first action of ``text`` and what follows it, or its final answer; ``None`` for a thought alone."""
         action = _label(text, _ACTIONS)
-        answer = _label(text, (_ANSWERS,), action.stop if action else 0) if _ANSWERS in text else None
+        answer = _label(text, (_ANSWERS,)) if _ANSWERS in text else None
+        if answer is not None and action is not None and answer.start < action.start:
+            # What a model goes on to write behind its answer is not done.
+            given, rest = text[answer.stop : action.start].strip(), text[action.start :].strip()
+            first = MessageAction(content=given, description=_thought(text[: answer.start]))
+            return ParsedText([first, MessageAction(content=rest)], awaits=False, plainest=False)
         opening = action or answer
         if self.arguments and (labelled := self._labelled(text)):
             return ParsedText([labelled], plainest=False)

@@ -78,12 +78,14 @@ class ConversationTokenizer:
     """
 
     def __init__(self, folder: Path) -> None:
+        # It may name a model on the Hub.
+        folder = tokenizer_folder(str(folder))
         self._tokenizer = load_tokenizer(str(folder))
         # Another object: the setting holds for a tokenizer, and threads share it.
         self._splitting = load_tokenizer(str(folder))
         self._splitting.encode_special_tokens = True
         self._pieces = PieceTokenizer(self._tokenizer) if puts_space(self._tokenizer) else None
-        template = chat_template(tokenizer_folder(str(folder)))
+        template = chat_template(folder)
         if not template:
             raise UserError(
                 f"the tokenizer in {folder} has no chat template, so no conversation can be scored\n"

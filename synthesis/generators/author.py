@@ -19,6 +19,7 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import AdmissionCheck, EnvironmentSpec, Inspiration, Lineage
 from agentmill.schemas.records.trajectory import AnyItem, MessageAction, TextObservation
 from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.json_objects import objects_in
 from agentmill.synthesis.policies.policy import Conversation, Policy
 
 NO_OBJECT = (
@@ -155,11 +156,10 @@ def first_fault(checks: Iterable[AdmissionCheck]) -> str:
 
 
 def read_object(text: str) -> str | None:
-    """The JSON object in a text, whatever is around it; ``None`` if there is none, or none that can be read."""
-    start = re.search(r'{\s*"', text)
+    """The JSON object in a text, the longest of several; ``None`` if there is none, or none that can be kept."""
+    found = max(objects_in(text), key=lambda each: len(each[0]), default=None)
     try:
-        value, _ = json.JSONDecoder().raw_decode(text[start.start() :] if start else "")
         # The encoding fails for half characters, which no table can hold.
-        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode().decode()
-    except (ValueError, RecursionError):  # also a number of too many digits, or half a character
+        return None if found is None else json.dumps(found[1], ensure_ascii=False, allow_nan=False).encode().decode()
+    except (ValueError, RecursionError):
         return None

@@ -51,16 +51,16 @@ def built_in() -> list[Inspiration]:
 
 
 def read_inspirations(path: Path, called: str = "inspiration file") -> list[Inspiration]:
-    """The texts of a file: of a ``.jsonl`` file each line (a text, or an object with ``text``), of a ``.parquet`` file
-    its column ``text``, of any other each paragraph. Equal texts count once. Raises ``UserError`` for a file that
-    cannot be read or holds none; ``called`` is what it is.
+    """The texts of a file: of a ``.jsonl`` or ``.ndjson`` file each line (a text, or an object with ``text``), of a
+    ``.parquet`` file its column ``text``, of any other each paragraph. Equal texts count once. Raises ``UserError`` for
+    a file that cannot be read or holds none; ``called`` is what it is.
     """
     texts: Iterable[str]
     if path.suffix == ".parquet":
         texts = _column(path, called)
     else:
         content = read_text(path, called)
-        texts = _lines(content, path) if path.suffix == ".jsonl" else re.split(r"\n\s*\n", content)
+        texts = _lines(content, path) if path.suffix in (".jsonl", ".ndjson") else re.split(r"\n\s*\n", content)
     # A dict keeps the order of the file, which a set would not.
     found = {text.strip(): None for text in texts if text.strip()}
     if not found:
@@ -69,6 +69,15 @@ def read_inspirations(path: Path, called: str = "inspiration file") -> list[Insp
             ErrorCode.NO_RECORDS,
         )
     return [inspiration(text, path.name) for text in found]
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a table can hold a text: one with half characters cannot be encoded."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def inspiration(text: str, source: str) -> Inspiration:
@@ -85,6 +94,11 @@ def _column(path: Path, called: str) -> Iterator[str]:
                     "rename the column that holds the texts",
                     ErrorCode.LINE_MALFORMED,
                 )
+            kind = file.schema_arrow.field("text").type
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)):
+                raise UserError(
+                    f"{path}: the column `text` holds {kind}, expected texts; convert it", ErrorCode.LINE_MALFORMED
+                )
             for batch in file.iter_batches(columns=["text"]):
                 yield from (str(text) for text in batch["text"].to_pylist() if text is not None)
     except (pa.ArrowException, OSError) as error:
@@ -99,12 +113,12 @@ def _lines(content: str, path: Path) -> Iterator[str]:
             continue
         try:
             value: Any = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # also a number of too many digits
             raise UserError(
-                f"{path}, line {number}: no JSON ({error.msg}); expected a text or an object", ErrorCode.LINE_MALFORMED
+                f"{path}, line {number}: no JSON ({error}); expected a text or an object", ErrorCode.LINE_MALFORMED
             ) from None
         text = value.get("text") if isinstance(value, dict) else value
-        if not isinstance(text, str):
+        if not isinstance(text, str) or not is_utf8(text):
             raise UserError(
                 f'{path}, line {number}: expected a text, or an object with a `text`, such as {{"text": "…"}}',
                 ErrorCode.LINE_MALFORMED,

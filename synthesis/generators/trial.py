@@ -66,6 +66,9 @@ def _trials(
 
 
 def _replay(environment: Environment, task: Task, gold: list[AnyAction]) -> AdmissionCheck:
+    if len(gold) > task.max_turns:
+        detail = f"it takes {len(gold)} actions, and the task has {task.max_turns} turns"
+        return AdmissionCheck(name="gold_rejected", passed=False, detail=detail)
     environment.reset(task, 0)
     for number, action in enumerate(gold, start=1):
         transition = environment.step(action)

@@ -73,10 +73,10 @@ OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
 class Function(msgspec.Struct):
-    """The function of a tool call; ``arguments`` should be the text of a JSON object."""
+    """The function of a tool call; ``arguments`` should be the text of a JSON object, and is one from some servers."""
 
     name: str
-    arguments: str | None = None
+    arguments: str | JsonObject | None = None
 
 
 class Call(msgspec.Struct):
@@ -89,7 +89,8 @@ class Call(msgspec.Struct):
 class Answer(msgspec.Struct):
     """The assistant message. Hidden reasoning goes by two names among servers."""
 
-    content: str | None = None
+    content: str | list[Any] | None = None
+    """A text, or parts of which some are texts, as reasoning models of some providers answer."""
     refusal: str | None = None
     tool_calls: list[Call] | None = None
     reasoning: str | None = None
@@ -122,6 +123,7 @@ class Choice(msgspec.Struct):
     finish_reason: str | None = None
     logprobs: Logprobs | None = None
     token_ids: list[int] | None = None
+    stop_reason: int | str | None = None
     error: msgspec.Raw = msgspec.Raw()
 
 
@@ -185,7 +187,9 @@ def read_turn(text: str | bytes, seconds: float, conversation: Conversation) -> 
     choice = completion.choices[0]
     _check_no_error(choice, text)
     actions = _actions(choice.message)
-    if completion.prompt_token_ids is not None and choice.token_ids is not None:
+    # Where a text ended the answer, its tokens hold that text, which the message does not.
+    stopped = isinstance(choice.stop_reason, str)
+    if completion.prompt_token_ids is not None and choice.token_ids is not None and not stopped:
         logprobs = [entry.logprob for entry in (choice.logprobs and choice.logprobs.content) or []]
         tokens = token_delta(
             conversation.content, completion.prompt_token_ids, choice.token_ids, logprobs, choice.finish_reason
@@ -213,7 +217,7 @@ def _quoted(text: str | bytes) -> str:
 def _actions(answer: Answer) -> list[AnyAction]:
     reasoning = answer.reasoning_content or answer.reasoning or None
     # Some servers put the words of a model that refuses in a field of their own, and leave the content empty.
-    text = answer.content or answer.refusal or ""
+    text = _text(answer.content) or answer.refusal or ""
     if not answer.tool_calls:
         return [MessageAction(content=text, reasoning_content=reasoning)]
     calls: list[AnyAction] = [_call(call) for call in answer.tool_calls]
@@ -221,9 +225,17 @@ def _actions(answer: Answer) -> list[AnyAction]:
     return calls
 
 
+def _text(content: str | list[Any] | None) -> str:
+    if not isinstance(content, list):
+        return content or ""
+    texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
 def _call(call: Call) -> ApiAction:
     # Some servers send nothing, or an empty text, for a call without arguments.
-    text = call.function.arguments or "{}"
+    given = call.function.arguments or "{}"
+    text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
     try:
         arguments: Any = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

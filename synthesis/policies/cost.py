@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import secrets
 import sqlite3
 import threading
 import time
@@ -118,7 +119,7 @@ class Spending:
             self._ledger.execute(_TABLE)
             self._ledger.execute(_STEPS)
             self._ledger.execute(_IN_FLIGHT)
-        self._worker = f"{os.getpid()}/{next(_NUMBERS)}"
+        self._worker = f"{os.getpid()}/{_TOKEN}-{next(_NUMBERS)}"
 
     def add(self, usage: Usage, usd: float | None, estimated: bool = False) -> None:
         """Count a request; ``usd`` is ``None`` without prices, and ``estimated`` says that the server did not count."""
@@ -252,10 +253,16 @@ class Spending:
 _NUMBERS = itertools.count()
 """Of the ``Spending`` of this process."""
 
+_TOKEN = secrets.token_hex(4)
+"""Of this process and its forks: in a container that was started again another process has the number of an earlier."""
+
 
 def _is_running(worker: str) -> bool:
+    pid, _, own = worker.partition("/")
+    if int(pid) == os.getpid():
+        return own.startswith(f"{_TOKEN}-")
     try:
-        os.kill(int(worker.partition("/")[0]), 0)
+        os.kill(int(pid), 0)
     except OSError as error:
         # A process of somebody else may not be asked, and is there.
         return not isinstance(error, ProcessLookupError)

@@ -130,7 +130,12 @@ class ModelClient:
         """
         expected = self.api.estimate(body)
         async with self.gate.entered(tokens_of(expected)), self._reserved(expected):
-            answer = await self._patiently(episode_id, body, read)
+            try:
+                answer = await self._patiently(episode_id, body, read)
+            except (ContextOverflow, Unreachable):
+                # Nothing was computed, so nothing counts against the tokens of a minute.
+                self.gate.charge(0, -tokens_of(expected))
+                raise
             counted = tokens_of(answer.usage)
             if counted:
                 # The estimate was charged when the request started.

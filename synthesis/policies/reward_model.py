@@ -23,7 +23,7 @@ from agentmill.schemas.models import TRAINING_RECORD, read_json
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.trajectory import Trajectory, Usage
-from agentmill.schemas.templates.folder_tokenizer import ConversationTokenizer
+from agentmill.schemas.templates.folder_tokenizer import ConversationTokenizer, tokenizer_folder
 from agentmill.schemas.templates.rendering import TemplateError
 from agentmill.schemas.views import PAIR_VIEWS
 from agentmill.schemas.views.conversation import ConversationTurn
@@ -137,7 +137,7 @@ class RewardModel(ModelClient):
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)
         assert settings.tokenizer is not None
-        folder = Path(settings.tokenizer)
+        folder = tokenizer_folder(settings.tokenizer)
         self.shown = trained_on(folder)
         self._tokenizer = ConversationTokenizer(folder)
 

@@ -47,6 +47,11 @@ def between(lines: Sequence[Any]) -> str:
 
 def _line(message: Message) -> JsonObject:
     # Arguments as values: as text they would be JSON within JSON, which models read badly.
-    calls = [{"name": call.name, "arguments": decoded_json(call.arguments)} for call in message.tool_calls]
+    # Those that are no JSON are shown as they were written.
+    decoded = [decoded_json(call.arguments) for call in message.tool_calls]
+    calls = [
+        {"name": call.name, "arguments": call.arguments if value is None else value}
+        for call, value in zip(message.tool_calls, decoded, strict=True)
+    ]
     given = {"reasoning": message.reasoning_content, "content": message.content, "calls": calls}
     return {"role": message.role, **{name: value for name, value in given.items() if value}}

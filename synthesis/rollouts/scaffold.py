@@ -64,7 +64,7 @@ def read(name: str, turn: Turn, tools: Sequence[Tool]) -> Turn:
     return msgspec.structs.replace(turn, actions=actions)
 
 
-_BLOCK = re.compile(r"^(?P<fence>`{3,})[^\n`]*\n.*?^(?P=fence)[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^(`{3,})([^\n`]*)$", re.MULTILINE)
 
 
 def _thought_apart(action: AnyAction) -> AnyAction:
@@ -72,13 +72,28 @@ def _thought_apart(action: AnyAction) -> AnyAction:
         return action
     text = action.content.rstrip()
     thought, _, _ = text.rpartition("\n")
-    for block in _BLOCK.finditer(text):
-        if block.end() == len(text):  # code has several lines
-            thought = text[: max(0, block.start() - 1)]
+    start = _start_of_last_block(text)
+    if start is not None:  # code has several lines
+        thought = text[: max(0, start - 1)]
     if not thought.strip():
         return action
     command = action.content[len(thought) + 1 :]  # white space behind it stays, or the tokens would not be its own
     return msgspec.structs.replace(action, description=thought, content=command)
+
+
+def _start_of_last_block(text: str) -> int | None:
+    """Where the fenced block begins with which ``text`` ends; ``None`` if it ends otherwise."""
+    if not text.endswith("```"):
+        return None
+    opening: re.Match[str] | None = None
+    for fence in _FENCE.finditer(text):
+        if opening is None:
+            opening = fence
+        elif fence[1] == opening[1] and not fence[2].strip():
+            if fence.end() == len(text):
+                return opening.start()
+            opening = None
+    return None
 
 
 def _calls(action: AnyAction, name: str, tools: Sequence[Tool]) -> list[AnyAction]:
@@ -118,9 +133,29 @@ def _typed(action: AnyAction, properties: Mapping[str, Any]) -> AnyAction:
 
 
 def _as_declared(value: object, schema: object) -> object:
-    types = schema.get("type", "string") if isinstance(schema, dict) else "string"
-    # A schema may be anything that a model wrote.
-    if not isinstance(value, str) or not isinstance(types, str | list) or "string" in types:
+    types = _types(schema)
+    if not isinstance(value, str) or "string" in types or not types:
         return value
+    if value.strip() == "null":
+        return None if "null" in types else value
     found = decoded_json(value)
     return value if found is None else found
+
+
+_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+
+
+def _types(schema: object) -> set[str]:
+    """The types that a schema names, alone or as one of several; empty where it names none."""
+    # A schema may be anything that a model wrote.
+    if not isinstance(schema, dict):
+        return {"string"}
+    given = schema.get("type")
+    found = {each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str)}
+    for keyword in ("anyOf", "oneOf"):
+        parts = schema.get(keyword)
+        found |= {each for part in (parts if isinstance(parts, list) else ()) for each in _types(part)}
+    values = schema.get("enum")
+    if not found and isinstance(values, list):
+        found = {_TYPES.get(type(each), "object") for each in values}
+    return found

@@ -38,8 +38,8 @@ from agentmill.synthesis.environments.environment import (
     misfit_value,
     refusal,
 )
-from agentmill.synthesis.generators.author import read_object
 from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.json_objects import objects_in
 from agentmill.synthesis.policies.policy import Conversation, Policy, Turn
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.llm_calls import text_of, total, transcript, turn_of
@@ -256,11 +256,16 @@ class SimulatedEnvironment:
             raise Fault("empty", "it is empty")
         if turn.finish_reason == "length":
             raise Fault("too_long", "it was cut off at the most tokens of an answer")
-        written = read_object(replied)
-        try:
-            found = msgspec.json.decode(written or "", type=SimulatedAnswer)
-        except msgspec.MsgspecError as error:
-            raise Fault("malformed", f"it is no JSON object of that form ({error})") from error
+        wrong, found = "there is none", None
+        # The last that fits: a model may quote the action before it answers.
+        for _, value in reversed(objects_in(replied)):
+            try:
+                found = msgspec.convert(value, SimulatedAnswer)
+                break
+            except msgspec.ValidationError as error:
+                wrong = str(error)
+        if found is None:
+            raise Fault("malformed", f"it is no JSON object of that form ({wrong})")
         if not found.observation.strip():
             raise Fault("empty", "`observation` is empty")
         if len(found.observation) > self._answers.max_chars:

@@ -25,6 +25,9 @@ ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 TRIES = 16
 """Actions of one kind that are tried in one state; an interpreter is replayed after each."""
 
+MOST_PLACES = 256
+"""Numbers and quoted texts of an action that are looked at."""
+
 LITERAL = re.compile(r"\b\d+(?:\.\d+)?\b|\"[^\"\n]*\"|'[^'\n]*'")
 """Numbers and quoted texts: the arguments in code, and in commands."""
 
@@ -161,10 +164,8 @@ def _other_arguments(moment: Moment, chance: random.Random) -> Iterator[WrongTur
     others: list[AnyAction | None] = []
     if call is not None:
         others = [moment.written(each, action) for each in _recalled(moment, call)]
-    texts = _rewritten(moment, action)
-    yield from _replaced(
-        moment, "argument", place, [*chance.sample(others, len(others)), *chance.sample(texts, len(texts))]
-    )
+    texts = _rewritten(moment, action, chance)
+    yield from _replaced(moment, "argument", place, [*chance.sample(others, len(others)), *texts])
 
 
 def _recalled(moment: Moment, call: ApiAction) -> list[ApiAction]:
@@ -184,16 +185,28 @@ def _differing(values: Iterable[Any], own: Any) -> list[Any]:
     return list({digest(value): value for value in values if digest(value) != digest(own)}.values())
 
 
-def _rewritten(moment: Moment, action: AnyAction) -> list[AnyAction | None]:
-    """An action in code or words with one number or quoted text changed to another one of the trajectory."""
+def _rewritten(moment: Moment, action: AnyAction, chance: random.Random) -> list[AnyAction | None]:
+    """An action in code or words with one number or quoted text changed to another one of the trajectory.
+
+    These are a few that are drawn: there may be hundreds of numbers, and as many for each of them.
+    """
     known = [text for actions in moment.recorded.values() for each in actions for text in _texts(each)]
     literals = list(dict.fromkeys(found for text in known for found in LITERAL.findall(text)))
-    written: list[AnyAction | None] = []
-    for text in _texts(action):
-        for match in LITERAL.finditer(text):
-            alike = (each for each in literals if each != match[0] and each[0].isdigit() is match[0][0].isdigit())
-            written += [_with_text(action, text, text[: match.start()] + each + text[match.end() :]) for each in alike]
-    return written
+    places = [(text, match) for text in _texts(action) for match in LITERAL.finditer(text)]
+    of_kind = {digits: [each for each in literals if each[0].isdigit() is digits] for digits in (True, False)}
+    # As many are looked at as there are for one place, at most.
+    drawn = chance.sample(places, min(len(places), MOST_PLACES))
+    pairs = [
+        (text, match, each)
+        for text, match in drawn
+        for each in chance.sample(of_kind[match[0][0].isdigit()], min(TRIES, len(of_kind[match[0][0].isdigit()])))
+        if each != match[0]
+    ]
+    chance.shuffle(pairs)
+    return [
+        _with_text(action, text, text[: match.start()] + each + text[match.end() :])
+        for text, match, each in pairs[: 4 * TRIES]
+    ]
 
 
 def _texts(action: AnyAction) -> list[str]:

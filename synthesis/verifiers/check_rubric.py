@@ -92,7 +92,8 @@ class CheckRubric(ModelVerifier):
         """A verdict per requirement and one on the whole. Raises ``PolicyError``.
 
         A requirement in words is met if more than half of the judges that say anything say so. It is unscored where
-        they are even, or none says anything; a judge that contradicts itself says nothing.
+        they are even, or none says anything; a judge that contradicts itself says nothing. The whole is then unscored,
+        too, where no judge gave an answer that can be read, or the requirement has a veto, unless it fails either way.
         """
         answers = await self._answers(trajectory, panel) if self.asks_models() else []
         instruction = task.instruction if task is not None else asked_first(trajectory.content)
@@ -102,12 +103,24 @@ class CheckRubric(ModelVerifier):
             flat = [answer for each in answers for answer in each]
             evidence = {"prompt": prompt_digest(asked, self.model_dump(mode="json")), "usage": spent(flat)}
         found = [self._on(each, trajectory, instruction, panel, answers) for each in self.rubric]
-        parts = [
-            Part(each.id, verdict.passed, each.weight, each.veto)
-            for each, verdict in zip(self.rubric, found, strict=True)
-        ]
         whole = self.verdict(trajectory, panel.identity if answers else "rules")
-        return [weighted(whole, parts, self.pass_at, **evidence), *found]
+        return [self._whole(whole, found, evidence), *found]
+
+    def _whole(self, verdict: Verdict, found: Sequence[Verdict], evidence: JsonObject) -> Verdict:
+        """The verdict on all; unscored where a requirement was not judged that decides whether it passes."""
+        parts = [
+            Part(requirement.id, each.passed, requirement.weight, requirement.veto)
+            for requirement, each in zip(self.rubric, found, strict=True)
+        ]
+        lacking = {
+            requirement.id: each.reason
+            for requirement, each in zip(self.rubric, found, strict=True)
+            if each.passed is None and each.reason not in (NOT_APPLICABLE, *(() if requirement.veto else UNDECIDED))
+        }
+        at_best = [msgspec.structs.replace(part, met=True) if part.id in lacking else part for part in parts]
+        if lacking and weighted(verdict, at_best, self.pass_at).passed:
+            return msgspec.structs.replace(verdict, reason=next(iter(lacking.values())), evidence=evidence)
+        return weighted(verdict, parts, self.pass_at, **evidence)
 
     async def _answers(self, trajectory: Trajectory, panel: Panel) -> list[list[Answer[Any]]]:
         """The answers of each judge, in one order or in both."""
@@ -146,7 +159,7 @@ class CheckRubric(ModelVerifier):
         evidence: JsonObject = {}
         if requirement.rule is not None:
             broken = requirement.rule.violations(trajectory, instruction)
-            checks.append((None, "not_applicable") if broken is None else (not broken, None))
+            checks.append((None, NOT_APPLICABLE) if broken is None else (not broken, None))
             evidence["rule"] = None if broken is None else [each.detail for each in broken[:3]]
         if requirement.text is not None:
             votes = [_vote(_key(requirement.id), each) for each in answers]
@@ -162,6 +175,11 @@ class CheckRubric(ModelVerifier):
             return msgspec.structs.replace(verdict, reason=reason, evidence=evidence)
         passed = False not in met
         return msgspec.structs.replace(verdict, status="scored", score=float(passed), passed=passed, evidence=evidence)
+
+
+NOT_APPLICABLE = "not_applicable"
+UNDECIDED = ("cannot_tell", "even", "contradicts_itself")
+"""Why a requirement is unscored although the judges have answered."""
 
 
 def _key(name: str) -> str:

@@ -7,6 +7,7 @@ same is asked again, and then counts as no verdict, never as a guess.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -17,6 +18,7 @@ import msgspec
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import AnyItem, ApiAction, MessageAction, TextObservation, Tool, Usage
+from agentmill.synthesis.json_objects import objects_in
 from agentmill.synthesis.policies.mistakes import EXPERT
 from agentmill.synthesis.policies.model_client import Used
 from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, Policy, Turn
@@ -202,16 +204,11 @@ def _text(turn: Turn) -> str:
 
 def _read(turn: Turn, wanted: type[A]) -> tuple[A | None, str | None]:
     """The answer in a turn, or what is wrong with it."""
-    text = _text(turn)
-    start, end = text.find("{"), text.rfind("}")
     if turn.finish_reason == "length":
         return None, "cut_off"
-    if start < 0 or end < start:
-        return None, "unparsable"
-    try:
-        # Some servers do not enforce schemas, and their models write fences or a sentence around the object.
-        return msgspec.json.decode(text[start : end + 1], type=wanted), None
-    except msgspec.ValidationError:
-        return None, "other_schema"
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None, "unparsable"
+    # Some servers do not enforce schemas, and their models write fences, thoughts or a quoted call around the object.
+    found = objects_in(_text(turn))
+    for written, _ in reversed(found):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+            return msgspec.json.decode(written, type=wanted), None
+    return None, "other_schema" if found else "unparsable"

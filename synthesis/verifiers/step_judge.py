@@ -166,7 +166,7 @@ class StepJudge(ModelVerifier):
             fault = next((answer.fault for answer in answers if answer.fault is not None), "no_step_named")
             return [msgspec.structs.replace(whole, reason=fault, evidence=evidence)]
         votes = Counter(number for numbers in named for number in numbers)
-        places = {number: min(_place(numbers, number) for numbers in named) for number in votes}
+        places = {number: min(each.index(number) for each in named if number in each) for number in votes}
         ranked = sorted(votes, key=lambda number: (-votes[number], places[number], number))
         chosen = set(ranked[:most])
         over = max(0, len(ranked) - most)
@@ -211,7 +211,3 @@ def _named(answer: Answer[CriticalAnswer], steps: int) -> list[int]:
     """The steps that a judge names, each once, without those that there are not."""
     given = answer.value.steps if answer.value is not None else []
     return list(dict.fromkeys(number for number in given if 1 <= number <= steps))
-
-
-def _place(numbers: Sequence[int], number: int) -> int:
-    return numbers.index(number) if number in numbers else len(numbers)

@@ -56,6 +56,11 @@ READ: list[tuple[str, str, list[AnyAction]]] = [
     ("react", "ACTION: go\nTHOUGHT: so", [message("go"), message("THOUGHT: so")]),
     (
         "react",
+        'Thought: I know.\nFinal Answer: Paris\nAction: search\nAction Input: {"q": 1}',
+        [message("Paris", "I know."), message('Action: search\nAction Input: {"q": 1}')],
+    ),
+    (
+        "react",
         "Act: bash\n```\ncat <<E\nAct: x\nE\n```\nAct: finish\n```\n```",
         [code("cat <<E\nAct: x\nE", "bash"), message("Act: finish\n```\n```")],
     ),

@@ -15,7 +15,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 
-from agentmill.synthesis.environments.toolbox.toolbox import NEW_ID, Column, Table, Tool, Toolbox, ToolboxError, Value
+from agentmill.synthesis.environments.toolbox.toolbox import (
+    NEW_ID,
+    Column,
+    Table,
+    Tool,
+    Toolbox,
+    ToolboxError,
+    Value,
+    quoted,
+)
 
 MAX_ROWS = 50
 """How many rows a query may show."""
@@ -281,6 +290,6 @@ def _column(column: Column, is_key: bool) -> str:
     if column.least is not None:
         parts.append(f'CHECK ("{column.name}" >= {column.least})')
     if column.values:
-        listed = ", ".join("'" + value.replace("'", "''") + "'" for value in column.values)
+        listed = ", ".join(map(quoted, column.values))
         parts.append(f'CHECK ("{column.name}" IN ({listed}))')
     return " ".join(part for part in parts if part)

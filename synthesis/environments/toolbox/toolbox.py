@@ -179,3 +179,8 @@ def read_toolbox(source: str) -> Toolbox:
 def write_toolbox(toolbox: Toolbox) -> str:
     """The JSON that ``read_toolbox`` reads."""
     return msgspec.json.encode(toolbox).decode()
+
+
+def quoted(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"

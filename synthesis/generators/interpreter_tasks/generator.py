@@ -133,7 +133,7 @@ class InterpreterTaskGenerator:
         made = _first(lambda chance: self._drawn(scheme, chance), spec, scheme, lineage, seen)
         return made or GenerationError("no_new_task", f"no new task with a clear answer in {TRIES} tries")
 
-    def _drawn(self, scheme: Scheme, chance: random.Random) -> Plan:
+    def _drawn(self, scheme: Scheme, chance: random.Random) -> Plan | None:
         as_function = self._least <= FUNCTION_CELLS <= self._most and chance.random() < FUNCTION_SHARE
         return _draw(scheme, chance.randint(self._least, self._most) - LEAST_CELLS, as_function, chance)
 
@@ -161,8 +161,12 @@ def _first(
     return None
 
 
-def _draw(scheme: Scheme, n_steps: int, as_function: bool, chance: random.Random) -> Plan:
-    steps = chance.sample(pool := _steps(scheme, as_function, chance), min(n_steps, len(pool)))
+def _draw(scheme: Scheme, n_steps: int, as_function: bool, chance: random.Random) -> Plan | None:
+    """A plan of so many steps; ``None`` where there are not as many kinds. A function has as many as there are."""
+    pool = _steps(scheme, as_function, chance)
+    if len(pool) < n_steps and not as_function:
+        return None
+    steps = chance.sample(pool, min(n_steps, len(pool)))
     return Plan(
         steps=steps,
         question=_question(scheme, steps, chance),
@@ -178,7 +182,7 @@ def _varied(plan: Plan, scheme: Scheme, direction: str, chance: random.Random) -
     """
     if direction == "other":
         drawn = _draw(scheme, len(plan.steps), plan.as_function, chance)
-        return drawn if len(drawn.steps) == len(plan.steps) else None
+        return drawn if drawn is not None and len(drawn.steps) == len(plan.steps) else None
     steps = list(plan.steps)
     if direction == "easier" and steps:
         steps.remove(chance.choice(steps))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Requirement, Table, Tool
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Requirement, Table, Tool, quoted
 from agentmill.synthesis.generators.tool_graph.given_tools import ToolError
 from agentmill.synthesis.generators.tool_graph.naming import safe
 from agentmill.synthesis.generators.tool_graph.resources import Part, Understood
@@ -132,7 +132,7 @@ class _Builder:
         given = {each.column.name: f":{each.name}" for each in used}
         # A row begins with the first of the values that it is not given, such as its status.
         first = {
-            column.name: _quoted(column.values[0])
+            column.name: quoted(column.values[0])
             for column in self._table.columns
             if column.values and column.name not in given
         }
@@ -169,7 +169,7 @@ class _Builder:
         column, after = self._status()
         scope = [each for each in values if each.in_path]
         new = [each for each in values if not each.in_path and each.column.name != column.name]
-        sets = [f"{column.name} = {_quoted(after)}", *(f"{each.column.name} = :{each.name}" for each in new)]
+        sets = [f"{column.name} = {quoted(after)}", *(f"{each.column.name} = :{each.name}" for each in new)]
         details = " and ".join(f"{each.column.words} {{{each.name}}}" for each in new)
         verb = self._given.verb.replace("_", " ")
         stays = f"the {column.words} of {self._table.noun} {{{key.name}}} is {after} already"
@@ -180,7 +180,7 @@ class _Builder:
             needs=[
                 *self._existing([key, *new]),
                 *self._scoped(key, scope),
-                self._must(key, f"{column.name} <> {_quoted(after)}", stays),
+                self._must(key, f"{column.name} <> {quoted(after)}", stays),
             ],
             request=f"{verb} {{{key.name}}}{_scope_words(scope)}{f' with {details}' if details else ''}",
         )
@@ -306,7 +306,3 @@ def _is_form(value: str, verb: str) -> bool:
 
 def _scope_words(scope: Iterable[Argument]) -> str:
     return "".join(f" of {{{each.name}}}" for each in scope)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -11,7 +11,7 @@ from functools import cache
 
 import msgspec
 
-from agentmill.synthesis.environments.toolbox.toolbox import Column, Rule, Table, Tool, Toolbox
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Rule, Table, Tool, Toolbox, quoted
 from agentmill.synthesis.generators.data_files import convert, read_table
 
 LEVELS = (1, 2, 3, 4)
@@ -102,7 +102,7 @@ def _clause(table: Table, closed: list[Column], level: int, definitions: list[st
     """When the rule forbids: a value; with an exception by another column; or a term that stands for it."""
     column = chance.choice(closed)
     value = chance.choice(column.values)
-    clause = Clause(f"{column.name} = '{value}'", f"whose {column.words} is {value}")
+    clause = Clause(f"{column.name} = {quoted(value)}", f"whose {column.words} is {value}")
     exceptions = _exceptions(table, column)
     if level >= 2 and exceptions:
         exception = chance.choice(exceptions)
@@ -125,7 +125,9 @@ def _exceptions(table: Table, used: Column) -> list[Clause]:
         if column is used or column.references:
             continue
         if column.values:
-            found.append(Clause(f"{column.name} = '{column.values[-1]}'", f"{column.words} is {column.values[-1]}"))
+            found.append(
+                Clause(f"{column.name} = {quoted(column.values[-1])}", f"{column.words} is {column.values[-1]}")
+            )
         elif column.type == "integer" and column.most is not None:
             half = column.most // 2
             found.append(Clause(f"{column.name} > {half}", f"{column.words} is above {half}"))

@@ -22,7 +22,7 @@ from agentmill.synthesis.environments.toolbox.changes import Changes, new_row
 from agentmill.synthesis.environments.toolbox.database import FUNCTIONS
 from agentmill.synthesis.environments.toolbox.goal import Goal
 from agentmill.synthesis.environments.toolbox.structure import SQL_TOKEN, SQL_WORDS
-from agentmill.synthesis.environments.toolbox.toolbox import BUILT_IN, NEW_ID, Toolbox, Value
+from agentmill.synthesis.environments.toolbox.toolbox import BUILT_IN, DECLINE, NEW_ID, Toolbox, Value
 from agentmill.synthesis.environments.toolbox.user import Request
 from agentmill.synthesis.generators.renaming.lexicon import base_of
 from agentmill.synthesis.generators.renaming.renaming import (
@@ -38,7 +38,11 @@ from agentmill.synthesis.generators.renaming.renaming import (
 )
 from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import plain
 
-_SORTED = re.compile(r"\b(?:ORDER|GROUP)\s+BY\b(.*?)(?=\bLIMIT\b|\)|$)", re.IGNORECASE | re.DOTALL)
+_BY = re.compile(r"\b(?:ORDER|GROUP)\s+BY\b", re.IGNORECASE)
+_END_OF_BY = re.compile(r"[()]|\bLIMIT\b", re.IGNORECASE)
+_SIGN = re.compile(r"(?<!<)[<>](?![<>])=?")
+_CALL = re.compile(r"\w*\s*\(")
+_ALIAS = re.compile(r"\bAS\s+(\w+)", re.IGNORECASE)
 _FUNCTION = re.compile(r"\b(?:length|substr|instr|lower|upper|[lr]?trim|replace|min|max)\s*\(([^()]*)", re.IGNORECASE)
 _COMPARED = re.compile(r"(\w+)?['\s]*(?<!<)[<>](?![<>])=?\s*(\w+)?")
 _ANYWHERE = re.compile(r"\b(?:LIKE|GLOB|BETWEEN|DISTINCT|UNION|EXCEPT|INTERSECT)\b|\|\||\bBY\s+\d", re.IGNORECASE)
@@ -118,11 +122,16 @@ def rename_action(action: AnyAction, renaming: Renaming) -> AnyAction:
     """A call, as such or as text, mapped; the tools that every toolbox has keep their names."""
     if isinstance(action, MessageAction):
         try:
-            call = rename_call(read_command(action.content), renaming, BUILT_IN)
+            call = _rename_call(read_command(action.content), renaming)
         except Unreadable:
             return msgspec.structs.replace(action, content=renaming.text(action.content))
         return msgspec.structs.replace(action, content=write_command(call.function, call.kwargs))
-    return rename_call(action, renaming, BUILT_IN) if isinstance(action, ApiAction) else action
+    return _rename_call(action, renaming) if isinstance(action, ApiAction) else action
+
+
+def _rename_call(call: ApiAction, renaming: Renaming) -> ApiAction:
+    # The reasons to decline are a closed list.
+    return call if call.function == DECLINE else rename_call(call, renaming, BUILT_IN)
 
 
 def _structure(toolbox: Toolbox) -> Iterator[str]:
@@ -151,15 +160,53 @@ def _compared_values(toolbox: Toolbox) -> Iterator[str]:
     found: set[str] = set()
     for tool in toolbox.tools:
         for statement in toolbox.statements(tool):
-            places = [*_SORTED.findall(statement), *_FUNCTION.findall(statement)]
+            places = [*_sorted_by(statement), *_FUNCTION.findall(statement)]
             places += [" ".join(pair) for pair in _COMPARED.findall(statement)]
-            places += [statement] if _ANYWHERE.search(statement) else []
-            found |= text_columns & {word for place in places for word in re.findall(r"\w+", place)}
+            places += _bracketed(statement)
+            words = {word for place in places for word in re.findall(r"\w+", place)}
+            # What an alias stands for may be anything in the statement.
+            if _ANYWHERE.search(statement) or words.intersection(_ALIAS.findall(statement)):
+                words |= set(re.findall(r"\w+", statement))
+            found |= text_columns & words
     for table in toolbox.tables:
         for number, column in enumerate(table.columns):
             if column.name in found:
                 yield from (*column.values, *column.examples)
                 yield from texts_in([row[number] for row in toolbox.rows.get(table.name, ())])
+
+
+def _bracketed(statement: str) -> Iterator[str]:
+    """What stands in brackets right before or behind a comparison by letters."""
+    for sign in _SIGN.finditer(statement):
+        left, right = statement[: sign.start()].rstrip(), statement[sign.end() :].lstrip()
+        if left.endswith(")"):
+            yield _matched(left[::-1], ")(")
+        if (opening := _CALL.match(right)) is not None:
+            yield _matched(right[opening.end() - 1 :], "()")
+
+
+def _matched(text: str, brackets: str) -> str:
+    """The beginning of a text, as far as the bracket goes that it begins with; backwards for ``)(``."""
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += {brackets[0]: 1, brackets[1]: -1}.get(letter, 0)
+        if depth == 0:
+            text = text[: place + 1]
+            break
+    return text[::-1] if brackets == ")(" else text
+
+
+def _sorted_by(statement: str) -> Iterator[str]:
+    """What a statement sorts or groups by: up to the limit, or the bracket that ends its query."""
+    for by in _BY.finditer(statement):
+        depth = 0
+        for found in _END_OF_BY.finditer(statement, by.end()):
+            depth += {"(": 1, ")": -1}.get(found[0], 0)
+            if depth < 0 or (depth == 0 and found[0].upper() == "LIMIT"):
+                yield statement[by.end() : found.start()]
+                break
+        else:
+            yield statement[by.end() :]
 
 
 def _rename_sql(statement: str, known: set[str], renaming: Renaming) -> str:
@@ -184,7 +231,8 @@ def _renamed(value: T, renaming: Renaming) -> T:
 
 def _rename_field(name: str, value: object, renaming: Renaming) -> object:
     match value:
-        case str() if name != "type":
+        # Of a closed list each: the type of a column, and the reason to decline a task.
+        case str() if name not in ("type", "decline"):
             return renaming.text(value)
         case tuple():
             return tuple(_rename_field(name, each, renaming) for each in value)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +87,20 @@ def test_another_text_is_another_configuration(tmp_path: Path) -> None:
     moved.write_text('"A ferry."\n"An orchard."\n')
     with user_error("made-differently", "seeds"):
         job(tmp_path, "spec_env", "worlds", inspiration=str(moved), n=2).finished()
+
+
+def test_lines_of_json_have_two_suffixes_and_columns_hold_texts(tmp_path: Path) -> None:
+    lines = tmp_path / "texts.ndjson"
+    lines.write_text('{"text": "A ferry."}\n"An orchard."\n')
+    assert [each.text for each in read_inspirations(lines)] == ["A ferry.", "An orchard."]
+    for content in ('{"text": "half \\ud800"}', "[" * 100_000, "9" * 5_000):
+        lines.write_text(content)
+        with user_error("line-malformed", "line 1"):
+            read_inspirations(lines)
+    column = tmp_path / "texts.parquet"
+    polars.DataFrame({"text": [b"abc"]}).write_parquet(column)
+    with user_error("line-malformed", "binary"):
+        read_inspirations(column)
 
 
 def test_a_line_of_json_may_hold_other_line_breaks(tmp_path: Path) -> None:

@@ -224,6 +224,20 @@ def test_a_server_that_hangs_is_started_again(tmp_path: Path, monkeypatch: pytes
         assert eventually(lambda: is_healthy(endpoint.base_url), within_s=20)
 
 
+def test_servers_that_died_together_load_at_the_same_time(tmp_path: Path) -> None:
+    records = ServerRecords(tmp_path)
+    slow = [plan(tmp_path / name, "--start-after", "4") for name in ("a", "b", "c")]
+    for each in slow:
+        each.log.parent.mkdir()
+    with run_servers(slow, records, 60, restarts=1) as endpoints:
+        for leader in leaders_of(records):
+            os.killpg(leader, signal.SIGKILL)
+        began = time.monotonic()
+        assert eventually(lambda: not any(is_healthy(each.base_url) for each in endpoints))
+        assert eventually(lambda: all(is_healthy(each.base_url) for each in endpoints), within_s=60)
+        assert time.monotonic() - began < 11.0
+
+
 def test_a_server_that_keeps_crashing_ends_the_run_at_once(tmp_path: Path) -> None:
     def killed(records: ServerRecords) -> None:
         with run_servers([plan(tmp_path)], records, 20, restarts=0):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentmill.schemas.records.rows import Message, MessageCall
+from agentmill.schemas.templates import folder_tokenizer
 from agentmill.schemas.templates.folder_tokenizer import FOR_TOOLS, ConversationTokenizer, load_tokenizer
 from agentmill.schemas.templates.rendering import TemplateError
 from agentmill.schemas.templates.shielding import shield_control_tokens
@@ -49,6 +50,15 @@ def made(tokenizer: ConversationTokenizer, messages: list[Message], tools: str |
         return tokenizer.encode(messages, tools)
     except TemplateError as error:
         return "control_tokens" if "cannot write as text" in str(error) else "template"
+
+
+def test_a_model_on_the_hub_is_that_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny_model()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folder_tokenizer, "cached_model", lambda hub, weights: folder)
+    named, here = (ConversationTokenizer(each) for each in (Path(f"org/scorer@{'a' * 40}"), folder))
+    assert named.encode(SEARCH, None) == here.encode(SEARCH, None)
+    assert named._controls == here._controls
 
 
 def test_control_tokens_in_the_ids_of_calls_are_text_too() -> None:

@@ -138,6 +138,21 @@ def test_defects_of_tasks_are_found_by_name(task: Task, expected: str) -> None:
     assert (gold, difficulty) == (None, None)
 
 
+def test_a_gold_is_played_in_the_turns_of_its_task() -> None:
+    short = msgspec.structs.replace(ferry_task(), max_turns=2)
+    report, _, _ = admit_task(short, ferry())
+    assert reason(report) == "gold_rejected"
+    assert admit_task(msgspec.structs.replace(short, max_turns=3), ferry())[1] is not None
+
+
+def test_a_gold_that_is_given_needs_no_planner() -> None:
+    few = AdmissionLimits(plan=PlanLimits(max_expansions=2, optimal_expansions=1))
+    task = ferry_task()
+    _, plan, _ = admit_task(task, ferry())
+    report, gold, _ = admit_task(msgspec.structs.replace(task, gold=plan), ferry(), few)
+    assert (reason(report), gold) == (None, plan)
+
+
 def test_giving_up_is_not_proof() -> None:
     few = AdmissionLimits(plan=PlanLimits(max_expansions=2, optimal_expansions=1))
     report, _, _ = admit_task(ferry_task(goal="(parked taxi south) (parked van north)"), ferry(), few)

@@ -60,6 +60,13 @@ def test_a_table_with_the_same_fields_is_the_same_structure(worlds: list[Environ
     assert len({each.structure() for each in schemes}) == len(set(fields)) < 200
 
 
+def test_no_task_is_shorter_than_wanted(worlds: list[EnvironmentSpec]) -> None:
+    for spec in worlds[:6]:
+        for each in proposed(spec, 4, plan_length=(9, 12)):
+            assert not isinstance(each, Task) or len(each.gold or []) >= 9
+    assert not any(isinstance(each, Task) for each in proposed(worlds[0], 4, plan_length=(30, 30)))
+
+
 def test_inspiration_chooses_what_tables_are_about() -> None:
     text = "A hospital must deliver drugs to every patient."
     assert {propose(inspiration(text), seed).name for seed in range(10)} == {"visits-doctors"}

@@ -216,6 +216,24 @@ def test_a_rule_about_a_table_holds_for_every_row_of_it_that_a_call_names() -> N
         assert database.holds(rule.query, arguments) == bool(allowed), pair
 
 
+def test_a_rule_may_name_a_value_with_a_quote() -> None:
+    loans = LIBRARY.table("loans")
+    quoted = tuple(
+        msgspec.structs.replace(each, values=("children's", "o'clock")) if each.name == "status" else each
+        for each in loans.columns
+    )
+    toolbox = msgspec.structs.replace(
+        LIBRARY,
+        tools=(MERGE,),
+        tables=(*LIBRARY.tables[:2], msgspec.structs.replace(loans, columns=quoted)),
+        rows={**LIBRARY.rows, "loans": [(1, 1, 2, "children's"), (2, 2, 2, "o'clock")]},
+    )
+    database = Database(toolbox)
+    for level in LEVELS:
+        for rule in with_policy(toolbox, level, random.Random(0)).rules:
+            database.holds(rule.query, {"loan_id": 1, "other_loan_id": 2})
+
+
 def test_tools_are_no_twins_because_of_their_names() -> None:
     names = ("request_lend_book", "lend_book_v1")
     tools = [msgspec.structs.replace(LIBRARY.tool("lend_book"), name=name, request="") for name in names]

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from agentmill.schemas.records.task import EnvironmentSpec, Task
-from agentmill.schemas.records.trajectory import CodeAction
+from agentmill.schemas.records.trajectory import ApiAction, CodeAction
 from agentmill.synthesis.environments import make
 from agentmill.synthesis.environments.conformance import check_environment
+from agentmill.synthesis.environments.toolbox.goal import Goal
 from agentmill.synthesis.environments.toolbox.structure import toolbox_structure
 from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Table, Tool, read_toolbox
 from agentmill.synthesis.generators.admission import admit_environment, admit_task, rejection
@@ -20,7 +21,7 @@ from agentmill.synthesis.generators.renaming.lexicon import forms
 from agentmill.synthesis.generators.renaming.renaming import Renaming, Style, renaming_of, words_of
 from agentmill.synthesis.generators.toolbox_procedural.generator import propose
 from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
-from agentmill.synthesis.generators.toolbox_wrap.rename import rename_action, rename_task, toolbox_renaming
+from agentmill.synthesis.generators.toolbox_wrap.rename import _renamed, rename_action, rename_task, toolbox_renaming
 from agentmill.synthesis.generators.toolbox_wrap.wrap import wrap_environment, wrap_task
 from agentmill.synthesis.generators.wrapping import Wrapper, Wrapping
 from tests.synthesis.environments.toolbox.boxes import (
@@ -199,6 +200,11 @@ def test_values_that_are_compared_by_their_letters_keep_their_names() -> None:
         ("name = :name", False),
         ("points < 3 AND name <> :name", False),
         ("max(points, 3) > 2 AND name = :name", False),
+        ("coalesce(name, '') > 'dragon'", True),
+        (":name < coalesce(name, '')", True),
+        ("member_id IN (SELECT member_id FROM members ORDER BY coalesce(points, 0), name)", True),
+        ("member_id IN (SELECT member_id FROM members ORDER BY points) AND name = :name", False),
+        ("member_id IN (SELECT member_id FROM (SELECT member_id, name AS called FROM members ORDER BY called))", True),
     ],
 )
 def test_which_comparisons_are_by_letters(condition: str, kept: bool) -> None:
@@ -212,6 +218,17 @@ def test_which_comparisons_are_by_letters(condition: str, kept: bool) -> None:
     renaming = toolbox_renaming(and_tool(tool), None, "words", "all", 0)
     assert ("Ida Holm" in renaming.kept) == kept
     assert ("ida" in renaming.words) != kept
+
+
+def test_reasons_to_decline_are_no_words_of_the_toolbox() -> None:
+    tool = Tool(
+        name="list_tool", description="All.", returns="SELECT title FROM books", columns={"title": "books.title"}
+    )
+    renaming = toolbox_renaming(and_tool(tool), None, "words", "all", 0)
+    assert "tool" in renaming.words
+    declined = ApiAction(function="decline", kwargs={"reason": "no_tool"})
+    assert rename_action(declined, renaming) == declined
+    assert _renamed(Goal(decline="no_tool"), renaming) == Goal(decline="no_tool")
 
 
 def test_references_to_new_rows_are_made_anew() -> None:

@@ -77,6 +77,23 @@ def test_a_field_for_errors_that_holds_none_is_no_error(error: Any) -> None:
     assert read_turn(answered("look", error=error), 0.0, conversation()).actions == [MessageAction(content="look")]
 
 
+def test_texts_in_parts_and_arguments_as_an_object_are_read() -> None:
+    parts = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "lo"}, {"type": "text", "text": "ok"}]
+    assert read_turn(answered(message={"content": parts}), 0.0, conversation()).actions == [
+        MessageAction(content="look")
+    ]
+    call = {"id": "c", "function": {"name": "f", "arguments": {"a": 1}}}
+    [action] = read_turn(answered(None, message={"tool_calls": [call]}), 0.0, conversation()).actions
+    assert (action.function, action.kwargs) == ("f", {"a": 1})  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("reason", "kept"), [(None, True), (151645, True), ("\nObservation:", False)])
+def test_tokens_of_a_text_that_ended_an_answer_are_not_those_of_the_message(reason: Any, kept: bool) -> None:
+    body = json.loads(answered("look", token_ids=[3, 4], stop_reason=reason))
+    [action] = read_turn(json.dumps({**body, "prompt_token_ids": [1, 2]}), 0.0, conversation()).actions
+    assert (action.tokens is not None) is kept
+
+
 async def test_who_reports_an_error_is_asked_again() -> None:
     failed = fake.raw(answered(finish_reason="error", error={"code": 502}))
     with FakeOpenAi([failed, failed, fake.text("look")]) as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -155,6 +156,17 @@ async def test_what_a_killed_process_had_in_flight_holds_up_nobody(tmp_path: Pat
     with closing(sqlite3.connect(ledger)) as connection:
         assert connection.execute("SELECT tokens FROM in_flight").fetchall() == [(900,)]
     spending = Spending("m", budget, ledger)
+    assert await spending.reserve(400, 0.0) is None
+    assert await asyncio.wait_for(spending.reserve(600, 0.0), 0.5) is None
+    spending.close()
+
+
+async def test_an_earlier_process_with_our_number_holds_up_nobody(tmp_path: Path) -> None:
+    """As in a container that was started again."""
+    ledger = str(tmp_path / "spending.sqlite")
+    spending = Spending("m", Budget(tokens=1_000), ledger)
+    with closing(sqlite3.connect(ledger)) as connection, connection:
+        connection.execute("INSERT INTO in_flight VALUES (?, 'm', 900, 0.0)", (f"{os.getpid()}/0",))
     assert await spending.reserve(400, 0.0) is None
     assert await asyncio.wait_for(spending.reserve(600, 0.0), 0.5) is None
     spending.close()

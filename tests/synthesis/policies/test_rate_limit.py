@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from agentmill.synthesis.policies import make_policies, make_policy
-from agentmill.synthesis.policies.policy import Conversation, Policy, PolicySettings
+from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, Policy, PolicySettings
 from agentmill.synthesis.policies.rate_limit import Debt, Gate, Limits
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi, Reply
@@ -158,6 +158,21 @@ async def test_an_estimate_that_was_too_high_holds_nobody_back() -> None:
         async with asyncio.timeout(8):
             await turns(make_policy(settings(server, limits=limits, sampling={"max_tokens": 4_000})), 5)
     assert len(server.requests) == 5
+
+
+async def test_what_is_refused_counts_no_tokens() -> None:
+    """A request of 4,000 tokens would hold up the next for four seconds."""
+    with FakeOpenAi([fake.text("a"), fake.overflow(), fake.text("b")]) as server:
+        limits = {"tokens_per_minute": 60_000}
+        policy = make_policy(settings(server, limits=limits, sampling={"max_tokens": 4_000}))
+        asked = Conversation(episode_id="e", system_prompt="s", content=(), tools=[], seed=0)
+        await policy.act(asked)
+        began = time.monotonic()
+        with pytest.raises(ContextOverflow):
+            await policy.act(asked)
+        await policy.act(asked)
+        assert time.monotonic() - began < 2.0
+        await policy.close()
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,12 @@ def test_a_transcript_is_lines_of_json_with_a_digest_on_both_sides() -> None:
     assert delimited(attacked("x").content) != delimited(attacked("y").content)
 
 
+def test_arguments_that_are_no_json_are_shown_as_they_were_written() -> None:
+    broken = ApiAction(function="submit", kwargs={}, raw_arguments='{"answer": ', turn=1)
+    line = json.loads(delimited([broken]).split("\n")[1])
+    assert line["calls"] == [{"name": "submit", "arguments": '{"answer": '}]
+
+
 def test_the_prompt_says_what_the_delimiters_mean() -> None:
     said = judging_prompt("search_critic")
     assert said.startswith("You read what an agent was asked to do")

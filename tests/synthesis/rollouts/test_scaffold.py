@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -105,6 +106,36 @@ def test_react_takes_a_block_of_code_at_the_end_whole() -> None:
     assert action == MessageAction(content=code, description="First:\n```\nold\n```\nI hand it in.")
     alone = Turn(actions=[MessageAction(content=code)])
     assert read("react", alone, []) == alone
+
+
+def test_fences_without_end_take_no_time() -> None:
+    turn = Turn(actions=[MessageAction(content="```python\nx = 1\n" * 20_000 + "```x\n```")])
+    began = time.process_time()
+    read("react", turn, [])
+    assert time.process_time() - began < 2.0
+
+
+@pytest.mark.parametrize(
+    ("schema", "written", "value"),
+    [
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "5", 5),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "null", None),
+        ({"type": ["integer", "null"]}, "null", None),
+        ({"type": ["string", "null"]}, "null", "null"),
+        ({"enum": [1, 2, 3]}, "2", 2),
+        ({"enum": ["1", "2"]}, "2", "2"),
+        ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, "2", "2"),
+        ({"type": "integer"}, "two", "two"),
+        ({}, "2", "2"),
+    ],
+)
+def test_arguments_written_as_text_are_of_the_type_that_the_tool_declares(
+    schema: dict[str, Any], written: str, value: Any
+) -> None:
+    tool = Tool(name="f", description="", parameters={"type": "object", "properties": {"a": schema}})
+    text = f"<function=f>\n<parameter=a>\n{written}\n</parameter>\n</function>"
+    turn = Turn(actions=[MessageAction(content=f"<tool_call>\n{text}\n</tool_call>")])
+    assert read("tools_function_xml", turn, [tool]).actions == [ApiAction(function="f", kwargs={"a": value})]
 
 
 def test_only_react_stops_at_an_observation_whatever_else_it_stops_at() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -13,7 +14,15 @@ from agentmill.synthesis.policies.scripted import ExpertPolicy, ScriptedPolicy
 from agentmill.synthesis.rollouts.step import replay
 from agentmill.synthesis.strategies.branch import history, recorded_turns
 from agentmill.synthesis.strategies.sample import Sample
-from agentmill.synthesis.strategies.wrong_turns import ERROR_KINDS, ErrorKind, Moment, WrongTurn, draw
+from agentmill.synthesis.strategies.wrong_turns import (
+    ERROR_KINDS,
+    TRIES,
+    ErrorKind,
+    Moment,
+    WrongTurn,
+    _rewritten,
+    draw,
+)
 from tests.ruin_environment import RuinEnvironment, ruin_task
 from tests.synthesis.environments.examples import WAREHOUSE_TASK, warehouse
 from tests.synthesis.strategies.exploring import exploration, only
@@ -129,3 +138,10 @@ async def test_numbers_and_texts_in_code_and_commands_are_arguments(action: AnyA
     known = [CodeAction(language="python", content="f(15)"), MessageAction(content="read('b.txt')")]
     found.actions, found.recorded = [action], {1: [action], **{turn: [each] for turn, each in enumerate(known, 2)}}
     assert sorted(text for _, (text,), _ in texts(every(found, "argument"))) == sorted(wanted)
+
+
+async def test_few_of_many_numbers_are_written_out() -> None:
+    found = await moment(1)
+    code = CodeAction(language="python", content=f"x = {list(range(1_000, 3_000))}")
+    found.actions, found.recorded = [code], {1: [code]}
+    assert len(_rewritten(found, code, random.Random(0))) == 4 * TRIES

@@ -102,6 +102,25 @@ async def test_an_answer_that_does_not_fit_leaves_the_requirement_unscored(text:
 
 
 @pytest.mark.parametrize(
+    ("requirement", "judge", "passed", "reason"),
+    [
+        (POLITE, Judging(lambda asked: "no"), None, "unparsable"),
+        ({**POLITE, "veto": True}, Judging(lambda asked: "no"), None, "unparsable"),
+        ({**POLITE, "veto": True}, saying(polite=None), None, "cannot_tell"),
+        (POLITE, saying(polite=None), True, None),
+    ],
+)
+async def test_what_was_not_judged_passes_nothing(
+    requirement: dict[str, Any], judge: Judging, passed: bool | None, reason: str | None
+) -> None:
+    legal = {"id": "walks", "rule": {"never": {"message": "swim"}}}
+    whole = (await checked([requirement, legal], judge))[0]
+    assert (whole.passed, whole.reason) == (passed, reason)
+    vetoed = (await checked([requirement, {**NO_FLY, "veto": True}], judge))[0]
+    assert vetoed.passed is False, "it fails whatever the judge would have said"
+
+
+@pytest.mark.parametrize(
     ("rubric", "message"),
     [
         ([], ("invalid-value",)),

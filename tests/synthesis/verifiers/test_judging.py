@@ -42,6 +42,14 @@ async def test_the_first_answer_that_fits_counts() -> None:
     assert shown(judge.asked[1]).startswith("…\nno\nThat answer"), "the question and the answer stay"
 
 
+@pytest.mark.parametrize(
+    "around", ['The call was look({{"a": 1}}). {}', "<think>{{hm}}</think>{}", "```json\n{}\n```", "{} So {{it}} is."]
+)
+async def test_braces_around_an_answer_do_no_harm(around: str) -> None:
+    found = await ask(panel(Judging(lambda asked: around.format(YES))).judges[0], QUESTION, BinaryAnswer, 0)
+    assert found.value == BinaryAnswer(reasons="so", verdict=True)
+
+
 async def test_an_answer_that_was_cut_off_is_none() -> None:
     class Long(Judging):
         async def act(self, conversation: Conversation) -> Turn:

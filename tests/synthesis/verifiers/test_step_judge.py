@@ -117,6 +117,14 @@ async def test_of_a_jury_the_steps_count_that_most_name() -> None:
     assert found.verdicts[0].evidence["critical"] == [4, 6]
 
 
+@pytest.mark.parametrize("other", [critic(model="b"), Judging(lambda asked: "none", model="b")])
+async def test_a_judge_that_names_nothing_ranks_nothing(other: Judging) -> None:
+    judges = [critic(5, 1, 2, model="a"), other]
+    alone = await judged(walk(*["right"] * 10), judges[0], criterion="critical", keep=0.1)
+    found = await judged(walk(*["right"] * 10), *judges, criterion="critical", keep=0.1)
+    assert found.verdicts[0].evidence["critical"] == alone.verdicts[0].evidence["critical"]
+
+
 @pytest.mark.parametrize(("numbers", "reason"), [((), "no_step_named"), ((99,), "no_step_named")])
 async def test_a_judge_that_names_no_step_says_nothing(numbers: tuple[int, ...], reason: str) -> None:
     found = await judged(walk("right"), critic(*numbers), criterion="critical")
