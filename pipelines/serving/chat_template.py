@@ -44,6 +44,8 @@ BY_MARK = (
     ("<arg_key>", "glm45"),
     ("<function=", "qwen3_coder"),
     ("<|tool_call|>", "granite"),
+    ("<|tool_call>call:", "gemma4"),
+    ("Muse Glimmer ATEM", "muse_glimmer"),
     ("<|channel|>", "openai"),
     ("<tool_call>", "hermes"),
 )
@@ -62,7 +64,15 @@ def tool_parser(folder: Path, given: str | None = None) -> str:
     """
     by_type = BY_MODEL_TYPE.get(str(read_json(folder / "config.json").get("model_type")))
     template = chat_template(folder) if given is None else read_template(Path(given))
-    return by_type or next((parser for mark, parser in BY_MARK if mark in template), DEFAULT)
+    found = by_type or next((parser for mark, parser in BY_MARK if mark in template), None)
+    if found is None and "tools" in template:
+        logger.warning(
+            "how %s writes tool calls is not known from its chat template, so they are read as those of %s;"
+            " name vLLM's parser as `server.tool_call_parser`",
+            folder,
+            DEFAULT,
+        )
+    return found or DEFAULT
 
 
 def check_template(folder: Path) -> None:

@@ -16,7 +16,8 @@ from agentmill.schemas.chat import to_functions, to_messages, to_openai
 from agentmill.schemas.dialects.tool_text import TOOL_TEXTS, written_out
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, ApiAction, MessageAction, TurnTokens, Usage
-from agentmill.synthesis.policies.policy import Conversation, PolicyError, Turn
+from agentmill.synthesis.policies.policy import Conversation, Denied, PolicyError, Turn
+from agentmill.synthesis.policies.rate_limit import BUSY
 
 
 def token_sequence(content: Iterable[AnyItem]) -> list[int]:
@@ -175,12 +176,15 @@ def request_body(conversation: Conversation, model: str, sampling: JsonObject) -
 def read_turn(text: str | bytes, seconds: float, conversation: Conversation) -> Turn:
     """The turn in a server's answer.
 
-    Raises ``PolicyError`` (``malformed``) for what is no chat completion, and for one that reports an error.
+    Raises ``PolicyError`` (``malformed``) for what is no chat completion, and for one that reports an error; ``Denied``
+    where that is the error of a provider that takes no request for now.
     """
     try:
         completion = msgspec.json.decode(text, type=Completion)
     # Servers also answer with HTML of a gateway, or in another encoding.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if _is_busy(text):
+            raise Denied("rate_limited", f"the answer reports an error{_quoted(text)}") from error
         raise PolicyError("malformed", f"the answer is no chat completion: {error}{_quoted(text)}") from error
     if not completion.choices:
         raise PolicyError("malformed", f"the answer has no choices{_quoted(text)}")
@@ -198,6 +202,26 @@ def read_turn(text: str | bytes, seconds: float, conversation: Conversation) -> 
         actions[0] = msgspec.structs.replace(actions[0], tokens=tokens)
     usage = _usage(completion.usage or Counts(), seconds)
     return Turn(actions=actions, finish_reason=choice.finish_reason or "stop", usage=usage)
+
+
+class Reported(msgspec.Struct):
+    """An error in the place of an answer, with its status as a gateway writes it."""
+
+    code: int | str | None = None
+
+
+class OnlyError(msgspec.Struct):
+    """An answer that is an error, with status 200."""
+
+    error: Reported
+
+
+def _is_busy(text: str | bytes) -> bool:
+    """Whether an answer reports that no request is taken for now."""
+    try:
+        return str(msgspec.json.decode(text, type=OnlyError).error.code) in map(str, BUSY)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def _check_no_error(choice: Choice, text: str | bytes) -> None:

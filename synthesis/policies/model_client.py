@@ -274,6 +274,8 @@ class ModelClient:
             tries -= 1
             try:
                 return read(text, time.monotonic() - started)
+            except Denied:
+                raise
             except PolicyError:
                 self._spend(self.api.estimate(body), True)
                 if tries == 0:

@@ -51,6 +51,8 @@ def test_the_tool_parser_follows_the_chat_template(tmp_path: Path, template: str
     ("published", "parser"),
     [
         ("deepseekv3", "deepseek_v3"),
+        ("gemma4", "gemma4"),
+        ("muse_glimmer", "muse_glimmer"),
         ("deepseek_r1_distill", "deepseek_v3"),
         ("glm4moe", "glm45"),
         ("gptoss", "openai"),
@@ -67,6 +69,11 @@ def test_the_parsers_of_published_templates(tmp_path: Path, published: str, pars
     assert spec.origin is not None
     template = Path(spec.origin).parent / f"chat_templates/{published}.jinja"
     assert tool_parser(model(tmp_path / "m", template.read_text(encoding="utf-8"))) == parser
+
+
+def test_tool_calls_of_an_unknown_form_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert tool_parser(model(tmp_path / "m", "{{ tools }} <call>{{ name }}</call>")) == "hermes"
+    assert "server.tool_call_parser" in caplog.text
 
 
 def test_a_given_template_takes_the_place_of_the_models_own(tmp_path: Path) -> None:

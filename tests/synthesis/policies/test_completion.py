@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentmill.schemas.records.trajectory import AnyItem, MessageAction, TextObservation
 from agentmill.synthesis.policies.completion import read_turn, token_delta, token_sequence
-from agentmill.synthesis.policies.policy import PolicyError
+from agentmill.synthesis.policies.policy import Denied, PolicyError
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi
 from tests.synthesis.policies.asking import conversation, policy_for
@@ -92,6 +92,15 @@ def test_tokens_of_a_text_that_ended_an_answer_are_not_those_of_the_message(reas
     body = json.loads(answered("look", token_ids=[3, 4], stop_reason=reason))
     [action] = read_turn(json.dumps({**body, "prompt_token_ids": [1, 2]}), 0.0, conversation()).actions
     assert (action.tokens is not None) is kept
+
+
+@pytest.mark.parametrize("code", [429, "429", 503])
+def test_a_refusal_for_now_may_come_with_status_200(code: Any) -> None:
+    with pytest.raises(Denied, match="Rate limit exceeded"):
+        read_turn(json.dumps({"error": {"message": "Rate limit exceeded", "code": code}}), 0.0, conversation())
+    with pytest.raises(PolicyError) as caught:
+        read_turn(json.dumps({"error": {"message": "upstream", "code": 400}}), 0.0, conversation())
+    assert caught.value.reason == "malformed"
 
 
 async def test_who_reports_an_error_is_asked_again() -> None:
