@@ -145,9 +145,13 @@ def instruction_of(run: Trajectory) -> str:
     return next(question, "")
 
 
+_UNSPACED = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
+
+
 def words_of(text: str) -> frozenset[str]:
-    """The words of a text, in lower case."""
-    return frozenset(re.findall(r"\w+", text.lower()))
+    """The words of a text, in lower case; of Chinese and Japanese, which put no blanks between them, the characters."""
+    return frozenset(_WORD.findall(text.lower()))
 
 
 def similarity(one: frozenset[str], other: frozenset[str]) -> float:

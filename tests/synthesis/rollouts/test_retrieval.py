@@ -9,7 +9,7 @@ import pytest
 
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.synthesis.rollouts import retrieval as recall
-from agentmill.synthesis.rollouts.retrieval import Card, Retrieval, card_of, drawn
+from agentmill.synthesis.rollouts.retrieval import Card, Retrieval, card_of, drawn, similarity, words_of
 from agentmill.synthesis.strategies.memory import Memory
 from tests.builders import agent_message, instruction, seen, trajectory
 from tests.ruin_environment import ruin_task
@@ -29,6 +29,13 @@ def test_runs_that_name_no_task_are_told_apart_by_their_instructions(by: str) ->
     found = shelf.find(TASK, Memory(shots=5, by=by), one_per_task=True)  # type: ignore[arg-type]
     assert sorted(int(name.removeprefix("run")) // 2 for name in found) == [0, 1, 2]
     assert len(shelf.find(TASK, Memory(shots=5, by=by))) == 5  # type: ignore[arg-type]
+
+
+def test_instructions_without_blanks_have_words_too() -> None:
+    assert words_of("Find the_key 2!") == {"find", "the_key", "2"}
+    one, other, third = map(words_of, ("把红色的球放到厨房", "把红色的盒子放到厨房", "明天会下雨吗"))
+    assert similarity(one, other) > 0.5 > similarity(one, third)
+    assert words_of("カギを探す") == {"カ", "ギ", "を", "探", "す"}
 
 
 def test_the_task_itself_is_held_out_by_its_id_or_its_instruction() -> None:
