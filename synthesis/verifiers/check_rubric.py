@@ -73,6 +73,10 @@ class CheckRubric(ModelVerifier):
     @model_validator(mode="after")
     def _ids_differ(self) -> CheckRubric:
         check_ids(self.parts(), "requirements")
+        keys = [_key(each) for each in self.parts()]
+        same = next((each for each in self.parts() if keys.count(_key(each)) > 1), None)
+        if same is not None:
+            raise ValueError(f"the id {same!r} and that of another requirement are one field of answers; change one")
         return self
 
     def parts(self) -> list[str]:

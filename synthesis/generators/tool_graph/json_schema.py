@@ -178,6 +178,9 @@ def _is_number(value: Any) -> bool:
 
 def _bound(whole: Any, value: Any) -> int | None:
     """A bound as a whole number that a database holds."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # A whole number may be larger than any float.
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return max(-_LARGEST, min(_LARGEST, int(whole(value))))

@@ -50,6 +50,8 @@ def test_fields_have_the_type_bounds_and_choices_of_their_schemas() -> None:
     assert b == Field(name="b", kind="string", form="word", values=("x", "y"), examples=("y",))
     assert [each.kind for each in others] == ["boolean", "nested", "integer", "nested", "unknown", "unknown"]
     assert (others[2].least, others[2].most) == (3, 5)
+    huge = {"properties": {"a": {"type": "integer", "minimum": -(10**400), "maximum": 10**400}}}
+    assert [(each.least, each.most) for each in SchemaReader(huge).fields(huge)] == [(-(10**9), 10**9)]
 
 
 def test_references_and_all_of_are_resolved_within_the_document() -> None:

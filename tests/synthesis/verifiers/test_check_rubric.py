@@ -126,6 +126,7 @@ async def test_what_was_not_judged_passes_nothing(
         ([], ("invalid-value",)),
         ([{"id": "a"}], ("rule-broken", "neither `text` nor `rule`")),
         ([POLITE, POLITE], ("rule-broken", "two requirements have the id 'polite'")),
+        ([{"id": "a-b", "text": "c"}, {"id": "a_dash_b", "text": "d"}], ("rule-broken", "the id 'a-b'")),
         ([{"id": "a", "txt": "b"}], ("unknown-key", "'txt'", "text")),
         ([{"id": "a", "rule": {"nevr": {}}}], ("unknown-key", "'nevr'", "never")),
         ([{"id": "a b", "text": "c"}], ("invalid-value",)),
