@@ -106,7 +106,7 @@ def test_output(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (tmp_path / "tuned" / "notes.txt").write_text("mine")
     assert "exists and is no model of ours" in refused(capsys, config)
     (tmp_path / "tuned" / "training.json").write_text(json.dumps({"identity": {"processes": 8}}))
-    assert "comes from another training (processes: 8 -> 1" in refused(capsys, config)
+    assert "comes from another training (trainer: (absent) -> sft" in refused(capsys, config)
     assert (tmp_path / "tuned" / "notes.txt").read_text() == "mine"
 
 

@@ -201,8 +201,10 @@ True
         "patched_answer",
         """
 import sys
-main = sys.modules['__main__']
-main.told = main.cut = main.plain = lambda *arguments: 'forged' * 10**5
+frame = sys._getframe()
+while frame.f_back is not None:
+    frame = frame.f_back
+frame.f_globals.update(dict.fromkeys(["cut", "plain"], lambda *arguments: 'forged' * 10**5))
 1
 """,
         r"too_large: ",
