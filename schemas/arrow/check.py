@@ -150,3 +150,12 @@ def _differences(given: Any, read: Any, path: str) -> Iterator[Fault]:
             yield from _differences(one, other, f"{path}[{index}]")
     else:
         yield path, f"{type(given).__name__} {given!r:.80} would come back as {type(read).__name__} {read!r:.80}"
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be encoded, as in a table: one with half characters (lone surrogates) cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

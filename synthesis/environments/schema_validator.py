@@ -37,14 +37,16 @@ def _pattern_properties(validator: Any, patterns: Any, value: Any, schema: Any) 
             yield from validator.descend(value[name], inner, path=name, schema_path=pattern)
 
 
-def _unless_patterns(keyword: str) -> Any:
-    """The check of a keyword that would match names with ``re``, left out where a schema has patterns of names."""
+def _additional(validator: Any, given: Any, value: Any, schema: Any) -> Found:
+    # It would match names with ``re``.
+    if _PATTERNS not in schema:
+        yield from _BASE.VALIDATORS["additionalProperties"](validator, given, value, schema) or ()
 
-    def check(validator: Any, given: Any, value: Any, schema: Any) -> Found:
-        if _PATTERNS not in repr(schema) and "$ref" not in schema:
-            yield from _BASE.VALIDATORS[keyword](validator, given, value, schema) or ()
 
-    return check
+def _unevaluated(validator: Any, given: Any, value: Any, schema: Any) -> Found:
+    # It would do so by the schemas that this one is made of, wherever they are.
+    if not any(word in repr(schema) for word in (_PATTERNS, "$ref", "$dynamicRef")):
+        yield from _BASE.VALIDATORS["unevaluatedProperties"](validator, given, value, schema) or ()
 
 
 Validator = extend(
@@ -52,7 +54,8 @@ Validator = extend(
     {
         "pattern": _pattern,
         _PATTERNS: _pattern_properties,
-        **{keyword: _unless_patterns(keyword) for keyword in ("additionalProperties", "unevaluatedProperties")},
+        "additionalProperties": _additional,
+        "unevaluatedProperties": _unevaluated,
     },
 )
 """As ``jsonschema.Draft202012Validator``; where names have patterns, it does not check that there are no others."""

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from agentmill.schemas.arrow.check import is_utf8
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
@@ -69,15 +70,6 @@ def read_inspirations(path: Path, called: str = "inspiration file") -> list[Insp
             ErrorCode.NO_RECORDS,
         )
     return [inspiration(text, path.name) for text in found]
-
-
-def is_utf8(text: str) -> bool:
-    """Whether a table can hold a text: one with half characters cannot be encoded."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def inspiration(text: str, source: str) -> Inspiration:

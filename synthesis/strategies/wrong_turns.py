@@ -194,14 +194,10 @@ def _rewritten(moment: Moment, action: AnyAction, chance: random.Random) -> list
     literals = list(dict.fromkeys(found for text in known for found in LITERAL.findall(text)))
     places = [(text, match) for text in _texts(action) for match in LITERAL.finditer(text)]
     of_kind = {digits: [each for each in literals if each[0].isdigit() is digits] for digits in (True, False)}
-    # As many are looked at as there are for one place, at most.
-    drawn = chance.sample(places, min(len(places), MOST_PLACES))
-    pairs = [
-        (text, match, each)
-        for text, match in drawn
-        for each in chance.sample(of_kind[match[0][0].isdigit()], min(TRIES, len(of_kind[match[0][0].isdigit()])))
-        if each != match[0]
-    ]
+    pairs = []
+    for text, match in chance.sample(places, min(len(places), MOST_PLACES)):
+        alike = of_kind[match[0][0].isdigit()]
+        pairs += [(text, match, each) for each in chance.sample(alike, min(TRIES, len(alike))) if each != match[0]]
     chance.shuffle(pairs)
     return [
         _with_text(action, text, text[: match.start()] + each + text[match.end() :])

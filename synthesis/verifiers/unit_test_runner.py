@@ -28,19 +28,10 @@ def begin(text: str) -> str:
         # It would end the session, and also find tests that the agent wrote.
         vars(unittest)["main"] = lambda *_, **__: None
     _before.update(_names())
-    tree = _parsed(text)
-    imported = {
-        name.partition(".")[0]
-        for node in ast.walk(tree)
-        for name in (
-            [each.name for each in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    }
-    return NEED_PYTEST if "pytest" in imported else ""
+    nodes = list(ast.walk(_parsed(text)))
+    imported = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    imported += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return NEED_PYTEST if any(name.partition(".")[0] == "pytest" for name in imported) else ""
 
 
 def run(text: str, word: str) -> list[str]:

@@ -20,6 +20,7 @@ import re
 
 import msgspec
 
+from agentmill.schemas.arrow.check import is_utf8
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import EnvironmentSpec, Task
@@ -121,7 +122,7 @@ class InterpreterEnvironment:
         code = _code_of(action)
         if isinstance(code, Transition):
             return code
-        if not _is_text(code):
+        if not is_utf8(code):
             return refusal("That is no text: it holds half characters, which cannot be written as UTF-8.")
         if self._submitted or self._lost:
             return refusal("The episode is over.")
@@ -306,14 +307,6 @@ def _code_of(action: AnyAction) -> str | Transition:
         each["code"] for each in found if (each["language"] or "").lower() in _LANGUAGES and each["code"] is not None
     ]
     return "\n".join(block.removesuffix("\n") for block in blocks) if blocks else refusal(_HELP)
-
-
-def _is_text(code: str) -> bool:
-    try:
-        code.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _text_of(result: Result, submission: Result, done: bool) -> str:

@@ -23,6 +23,11 @@ NAMES = {"patternProperties": {"^x": {"type": "integer"}}, "additionalProperties
         ({"x1": "a"}, NAMES, "'a' is not of type 'integer'"),
         ({"x1": 1, "other": 1}, NAMES, None),
         ({"other": 1}, {"additionalProperties": False}, "Additional properties"),
+        (
+            {"a": 1, "b": 2},
+            {"properties": {"a": {"$ref": "#/$defs/n"}}, "additionalProperties": False, "$defs": {"n": {}}},
+            "Additional properties",
+        ),
         ({"other": 1}, {"unevaluatedProperties": False}, "Unevaluated properties"),
         ({"a": 1}, {"propertyNames": {"pattern": "^b"}}, "'a' does not match '^b'"),
     ],
@@ -40,6 +45,12 @@ def test_what_does_not_fit_is_named(value: Any, schema: dict[str, Any], message:
         {"propertyNames": {"pattern": "^([a-z]+)+$"}},
         {"patternProperties": {"^([a-z]+)+$": {}}, "additionalProperties": False},
         {"patternProperties": {"^([a-z]+)+$": {}}, "unevaluatedProperties": False},
+        {"allOf": [{"patternProperties": {"^([a-z]+)+$": {}}}], "unevaluatedProperties": False},
+        {
+            "allOf": [{"$ref": "#/$defs/a"}],
+            "unevaluatedProperties": False,
+            "$defs": {"a": {"patternProperties": {"^([a-z]+)+$": {}}}},
+        },
     ],
 )
 def test_no_pattern_takes_for_ever(schema: dict[str, Any]) -> None:
