@@ -71,7 +71,7 @@ def context_length(folder: Path) -> int | None:
 
 
 def vocabulary_size(folder: Path) -> int | None:
-    """How many tokens the model has embeddings for, if its configuration says."""
+    """How many tokens the model has embeddings for, if its configuration has it."""
     return _whole_number(folder, "vocab_size")
 
 

@@ -179,7 +179,10 @@ class TrainConfig(Config):
     @model_validator(mode="after")
     def _trl_fields_have_an_effect(self) -> Self:
         for name, needed in NEEDED.items():
-            if name in self.trl and not (getattr(self, needed, False) or self.trl.get(needed)):
+            other, _, value = needed.partition(": ")
+            given = getattr(self, other, None) or self.trl.get(other)
+            met = value in given if value and isinstance(given, list) else given == value if value else bool(given)
+            if name in self.trl and not met:
                 raise ValueError(f"{name!r} in `trl` has no effect without {needed}; set that, or leave it out")
         alpha = self.trl.get("neftune_noise_alpha")
         if isinstance(alpha, int | float) and alpha < 0:
@@ -370,16 +373,6 @@ class DpoConfig(PreferenceConfig):
                 f"label_smoothing has no effect on the losses {', '.join(self.loss_type)}; leave it out, or take one of"
                 f" {', '.join(sorted(SMOOTHED))}"
             )
-        for name, needed, given in (
-            ("discopop_tau", "loss_type: discopop", "discopop" in self.loss_type),
-            (
-                "f_alpha_divergence_coef",
-                "f_divergence_type: alpha_divergence",
-                self.trl.get("f_divergence_type") == "alpha_divergence",
-            ),
-        ):
-            if name in self.trl and not given:
-                raise ValueError(f"{name!r} in `trl` has no effect without {needed}; set that, or leave it out")
         return self
 
 

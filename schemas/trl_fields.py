@@ -75,8 +75,10 @@ NOT_SETTABLE: Mapping[str, str] = {
 """Fields of TRL's configurations that would have no effect here or break what a training promises, and why."""
 
 NEEDED: Mapping[str, str] = {
+    "discopop_tau": "loss_type: discopop",
+    "f_alpha_divergence_coef": "f_divergence_type: alpha_divergence",
     "gradient_checkpointing_kwargs": "gradient_checkpointing",
     "ref_model_mixup_alpha": "sync_ref_model",
     "ref_model_sync_steps": "sync_ref_model",
 }
-"""Fields that have no effect without another one, or without a setting of that name."""
+"""Fields that have no effect without another one, or a setting of that name; some need a certain value of it."""

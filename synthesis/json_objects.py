@@ -27,7 +27,7 @@ def objects_in(text: str) -> list[tuple[str, dict[str, Any]]]:
             if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
                 break
             end = start + 1
-        except UnicodeEncodeError:
+        except UnicodeEncodeError:  # half a character: the object is left out
             pass
         except (ValueError, RecursionError):  # a number of thousands of digits, or nested too deeply
             break

@@ -1,7 +1,7 @@
 """JSON Schemas of foreign data sets and models, as a validator whose patterns are matched in linear time.
 
 Python's ``re`` may take for ever for a pattern such as ``^([a-z]+)+$``, and no time limit ends it. RE2, which takes
-time linear in the text, matches them here; a pattern that it does not know (one that looks around) says nothing.
+time linear in the text, matches them here; a pattern that it does not know (one that looks around) is not checked.
 """
 
 from __future__ import annotations

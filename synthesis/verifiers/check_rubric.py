@@ -95,9 +95,9 @@ class CheckRubric(ModelVerifier):
     async def judge(self, task: Task | None, trajectory: Trajectory, panel: Panel) -> Sequence[Finding]:
         """A verdict per requirement and one on the whole. Raises ``PolicyError``.
 
-        A requirement in words is met if more than half of the judges that say anything say so. It is unscored where
-        they are even, or none says anything; a judge that contradicts itself says nothing. The whole is then unscored,
-        too, where no judge gave an answer that can be read, or the requirement has a veto, unless it fails either way.
+        A requirement in words is met if more than half of the judges that decide find so. It is unscored where they are
+        even, or none decides; a judge that contradicts itself does not. The whole is then unscored, too, where no judge
+        gave an answer that can be read, or the requirement has a veto, unless it fails either way.
         """
         answers = await self._answers(trajectory, panel) if self.asks_models() else []
         instruction = task.instruction if task is not None else asked_first(trajectory.content)

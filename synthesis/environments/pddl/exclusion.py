@@ -2,7 +2,7 @@
 
 Pairs by the fixed point of h^2 (Haslum and Geffner, "Admissible heuristics for optimal planning", 2000) over literals:
 bit ``i`` stands for atom i being true, bit ``n_atoms + i`` for its being false, so that negative preconditions count.
-What it says is proven; it does not find every exclusion, and none in problems that are large.
+What it finds is proven; it does not find every exclusion, and none in problems that are large.
 """
 
 from __future__ import annotations

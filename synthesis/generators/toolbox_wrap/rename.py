@@ -164,7 +164,7 @@ def _compared_values(toolbox: Toolbox) -> Iterator[str]:
             places += [" ".join(pair) for pair in _COMPARED.findall(statement)]
             places += _bracketed(statement)
             words = {word for place in places for word in re.findall(r"\w+", place)}
-            # What an alias stands for may be anything in the statement.
+            # An alias may mean anything in the statement.
             if _ANYWHERE.search(statement) or words.intersection(_ALIAS.findall(statement)):
                 words |= set(re.findall(r"\w+", statement))
             found |= text_columns & words
@@ -176,7 +176,7 @@ def _compared_values(toolbox: Toolbox) -> Iterator[str]:
 
 
 def _bracketed(statement: str) -> Iterator[str]:
-    """What stands in brackets right before or behind a comparison by letters."""
+    """What is in brackets right before or behind a comparison by letters."""
     for sign in _SIGN.finditer(statement):
         left, right = statement[: sign.start()].rstrip(), statement[sign.end() :].lstrip()
         if left.endswith(")"):

@@ -117,7 +117,7 @@ async def test_what_was_not_judged_passes_nothing(
     whole = (await checked([requirement, legal], judge))[0]
     assert (whole.passed, whole.reason) == (passed, reason)
     vetoed = (await checked([requirement, {**NO_FLY, "veto": True}], judge))[0]
-    assert vetoed.passed is False, "it fails whatever the judge would have said"
+    assert vetoed.passed is False, "it fails whatever the judge would have answered"
 
 
 @pytest.mark.parametrize(
