@@ -224,24 +224,32 @@ class Linker:
         keys = self._keys(band)
         by_key = np.lexsort((self._keys((band + 1) % self.bands), keys))
         keys, numbers = keys[by_key], self._order[by_key]
+        undecided = [self._undecided]
         for distance in range(1, NEIGHBOURS + 1):
             same = np.flatnonzero(keys[distance:] == keys[:-distance])
             if not len(same):
                 break
-            self._weigh(numbers[same], numbers[same + distance])
+            undecided.append(self._weigh(numbers[same], numbers[same + distance]))
+        self._undecided = np.unique(np.concatenate(undecided))
 
-    def undecided(self) -> list[tuple[int, int]]:
-        """The pairs whose similarity is too near to the threshold for an estimate, the most similar ones first."""
+    def undecided(self) -> Numbers:
+        """The pairs whose similarity is too near to the threshold for an estimate, the most similar ones first.
+
+        Shape (pairs, 2).
+        """
         first, second = np.divmod(self._undecided, max(1, len(self._signatures)))
         roots = self.groups.roots()
         apart = roots[first] != roots[second]
         first, second = first[apart], second[apart]
         by_estimate = np.argsort(-estimates(self._signatures, first, second), kind="stable")
-        return list(zip(first[by_estimate].tolist(), second[by_estimate].tolist(), strict=True))
+        return np.stack([first[by_estimate], second[by_estimate]], axis=1)
 
-    def decide(self, pairs: Iterable[tuple[int, int]], sets: ShingleFile) -> Iterator[None]:
-        """Join the pairs whose sets are as similar as asked for; yields after each, so that one may stop."""
-        for first, second in pairs:
+    def decide(self, pairs: Numbers, sets: ShingleFile) -> Iterator[None]:
+        """Join those of ``pairs`` (pairs, 2) whose sets are as similar as asked for.
+
+        Yields after each, so that one may stop.
+        """
+        for first, second in (map(int, pair) for pair in pairs):
             if self.groups.find(first) != self.groups.find(second) and sets.jaccard(first, second) >= self._near:
                 self.groups.join(first, second)
             yield
@@ -254,7 +262,8 @@ class Linker:
             keys = _mix(keys ^ column)
         return keys
 
-    def _weigh(self, first: Numbers, second: Numbers) -> None:
+    def _weigh(self, first: Numbers, second: Numbers) -> Numbers:
+        """Join the pairs that are surely near-duplicates; those that are undecided, a number for each."""
         roots = self.groups.roots()
         apart = roots[first] != roots[second]
         first, second = np.minimum(first, second)[apart], np.maximum(first, second)[apart]
@@ -263,8 +272,7 @@ class Linker:
         for pair in zip(first[sure].tolist(), second[sure].tolist(), strict=True):
             self.groups.join(*pair)
         open_ = (found >= self._near - doubt) & ~sure
-        packed = first[open_] * len(self._signatures) + second[open_]
-        self._undecided = np.union1d(self._undecided, packed)
+        return first[open_] * len(self._signatures) + second[open_]
 
 
 class ShingleFile:

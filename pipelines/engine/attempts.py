@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from agentmill.pipelines.engine.journal import ended, renew
@@ -25,14 +26,14 @@ _OF_AN_ATTEMPT = ("stop", "started", "failure.json", "halted.json", "lease")
 """Notes that say something of one attempt only."""
 
 
-def refuse_other_work(folder: Path, wanted: Provenance) -> None:
+def refuse_other_work(folder: Path, wanted: Provenance, order: Sequence[str]) -> None:
     """Raises ``UserError`` where an unfinished table has work that was done otherwise than ``wanted``.
 
-    It may have cost hours or money, and an attempt by another plan would remove it.
+    It may have cost hours or money, and an attempt by another plan would remove it. ``order`` is that of ``Plan``.
     """
     for path in sorted((folder / WORK).glob("*/")):
         plan = read_note(path / PLAN, Plan)
-        changes = [] if plan is None else changed(plan.provenance, wanted)
+        changes = [] if plan is None else changed(plan.provenance, wanted) or _turned(plan.order, order)
         if changes and (done := used_inputs(Workspace(str(folder), path.name))):
             raise UserError(
                 f"{folder} is unfinished, and its {done:,} inputs that are done were made differently:"
@@ -40,6 +41,10 @@ def refuse_other_work(folder: Path, wanted: Provenance) -> None:
                 "run again as before to go on, with --replace to make it anew, or with another run_dir=…",
                 ErrorCode.MADE_DIFFERENTLY,
             )
+
+
+def _turned(held: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    return ["its input tables come in another order"] if list(held) != list(wanted) else []
 
 
 def used_inputs(workspace: Workspace) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +63,27 @@ def read_chunk(chunk: Chunk, record_type: type[Record]) -> Sequence[Any]:
 
 def _rows(path: Path, start: int, stop: int) -> pa.Table:
     """Rows ``start`` to ``stop``, reading no more row groups than hold them."""
+    modified_ns = path.stat().st_mtime_ns
+    edges = _edges_of_groups(path, modified_ns)
+    groups = range(bisect_right(edges, start) - 1, bisect_left(edges, stop))
+    return _groups(path, modified_ns, groups).slice(start - edges[groups.start], stop - start)
+
+
+# Both are kept for the next chunk, which is often one of many of the same row group.
+@lru_cache(maxsize=1)
+def _edges_of_groups(path: Path, modified_ns: int) -> list[int]:
+    """The first row of each row group, and the number of rows."""
+    del modified_ns
     with pq.ParquetFile(path) as file:
-        sizes = [file.metadata.row_group(index).num_rows for index in range(file.num_row_groups)]
-        groups: list[int] = []
-        first = seen = 0
-        for index, size in enumerate(sizes):
-            if seen < stop and seen + size > start:
-                if not groups:
-                    first = seen
-                groups.append(index)
-            seen += size
-        table = file.read_row_groups(groups)
-    return table.slice(start - first, stop - start)
+        sizes = (file.metadata.row_group(index).num_rows for index in range(file.num_row_groups))
+        return [*itertools.accumulate(sizes, initial=0)]
+
+
+@lru_cache(maxsize=1)
+def _groups(path: Path, modified_ns: int, groups: range) -> pa.Table:
+    del modified_ns
+    with pq.ParquetFile(path) as file:
+        return file.read_row_groups([*groups])
 
 
 def seed_table(folder: Path, rows: Sequence[Record]) -> Table:

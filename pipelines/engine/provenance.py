@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 
 import msgspec
@@ -24,8 +25,10 @@ CLEARING = f"{WORK}/clearing"
 _SIDE = rf"(?:(?:{'|'.join(SIDES)})/)?"
 _SHARD = rf"{_SIDE}(?:data|dropped)/part-\d+\.parquet"
 _SCRATCH = rf"{_SIDE}(?:{'|'.join(map(re.escape, (WORK, SEEDS, TEMPORARY_FOLDER)))})/.*"
-_NUMBER = re.compile(r"-\d+$")
-"""At the end of the name of an input: which of several tables of one name it is."""
+_NUMBER = re.compile(r"#\d+$")
+"""At the end of the name of an input: which of several tables of one name it is. Names in a recipe have no ``#``."""
+_EARLIER_NUMBER = re.compile(r"-(?=\d+$)")
+"""What earlier versions wrote for the ``#``."""
 _OURS = re.compile(rf"{_SIDE}{re.escape(MANIFEST_NAME)}|{_SHARD}|{_SCRATCH}", re.DOTALL)
 
 
@@ -80,11 +83,10 @@ def provenance(operator: str, config: JsonObject, inputs: Mapping[str, Sequence[
     digests: dict[str, str] = {}
     for role, tables in inputs.items():
         for table in tables:
-            key = f"{role}/{table.folder.name}"
+            name = f"{role}/{table.folder.name}"
             # Two tables of one name and role, as of two rounds: both count.
-            if digests.get(key, table.digest) != table.digest:
-                key = f"{key}-{sum(other.startswith(key) for other in digests)}"
-            digests[key] = table.digest
+            keys = chain([name], (f"{name}#{number}" for number in count(1)))
+            digests[next(key for key in keys if digests.get(key, table.digest) == table.digest)] = table.digest
     return Provenance(operator=operator, config=config, inputs=digests)
 
 
@@ -121,8 +123,9 @@ def changed(held: Provenance, wanted: Provenance) -> list[str]:
     """What differs, as ``"n: 8 -> 12"``."""
     operator = [] if held.operator == wanted.operator else [f"operator: {held.operator} -> {wanted.operator}"]
     config = differences(held.config, wanted.config) if held.config_digest != wanted.config_digest else []
-    names = sorted({*held.inputs, *wanted.inputs})
-    changes = {name: _change(held.inputs, wanted.inputs, name) for name in names}
+    held_inputs = _numbered_anew(held.inputs, wanted.inputs)
+    names = sorted({*held_inputs, *wanted.inputs})
+    changes = {name: _change(held_inputs, wanted.inputs, name) for name in names}
     inputs = [f"input {name}: {change}" for name, change in changes.items() if change]
     return operator + config + inputs
 
@@ -135,10 +138,20 @@ def _change(held: Mapping[str, str], wanted: Mapping[str, str], name: str) -> st
     return "other rows" if name in wanted else "gone"
 
 
-def _digests(inputs: Mapping[str, str], name: str) -> list[str]:
-    """The digests of all tables of this name, which may be given in any order, as tables of other names may."""
-    name = _NUMBER.sub("", name)
-    return sorted(digest for each, digest in inputs.items() if _NUMBER.sub("", each) == name)
+def _digests(inputs: Mapping[str, str], key: str) -> list[str]:
+    """The digests of all tables of one name, which may be given in any order, as tables of other names may."""
+    return sorted(digest for each, digest in inputs.items() if unnumbered(each) == unnumbered(key))
+
+
+def unnumbered(key: str) -> str:
+    """The role and the name of an input, without the number that tables of one name have."""
+    return _NUMBER.sub("", key)
+
+
+def _numbered_anew(held: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """``held`` with the keys that an earlier version wrote as ``NAME-1``, where no table is called so."""
+    numbered = {key for key in held if key not in wanted and _EARLIER_NUMBER.split(key)[0] in held}
+    return {_EARLIER_NUMBER.sub("#", key) if key in numbered else key: digest for key, digest in held.items()}
 
 
 class Verified:

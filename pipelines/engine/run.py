@@ -24,7 +24,7 @@ from agentmill.pipelines.engine.progress import ProgressSnapshot, ServerLoad, St
 from agentmill.pipelines.engine.provenance import finished
 from agentmill.pipelines.engine.shard import ShardResult
 from agentmill.pipelines.engine.stage_run import StageRun
-from agentmill.pipelines.engine.workspace import Phase, Plan, Workspace
+from agentmill.pipelines.engine.workspace import Phase, Plan, Workspace, order_of
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import LimitReached, UserError
 from agentmill.schemas.records.manifest import disk_errors
@@ -115,7 +115,7 @@ def run_stage(run: StageRun, progress: StageProgress | None = None) -> Manifest:
             progress.skipped(run.name, manifest)
         return manifest
     if not run.replace:
-        attempts.refuse_other_work(run.folder, run.provenance)
+        attempts.refuse_other_work(run.folder, run.provenance, order_of(run.primary))
     run.runner.check()
     refuse_empty(run.primary, run.name)
     chunks = plan(run.primary, run.operation.chunk_rows)
@@ -128,8 +128,7 @@ def run_stage(run: StageRun, progress: StageProgress | None = None) -> Manifest:
 def made(run: StageRun, chunks: Sequence[Chunk], progress: StageProgress | None) -> Manifest:
     """Make the table in at most ``ATTEMPTS`` attempts. Raises as ``run_stage``."""
     began = time.monotonic()
-    order = [table.digest for table in run.primary] if len(run.primary) > 1 else []
-    wanted = Plan(provenance=run.provenance, chunks=len(chunks), order=order)
+    wanted = Plan(provenance=run.provenance, chunks=len(chunks), order=order_of(run.primary))
     number = 1
     while True:
         # A new attempt each time: a worker that only seemed lost then finds its folder gone and cannot write any more.

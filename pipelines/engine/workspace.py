@@ -31,7 +31,7 @@ from agentmill.schemas.errors import RAISE_OR_WAIT
 from agentmill.schemas.records.manifest import disk_errors
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.verdict import Dropped
-from agentmill.schemas.tables import ShardFile, read_shard, write_shard
+from agentmill.schemas.tables import ShardFile, Table, read_shard, write_shard
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -51,6 +51,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     provenance: Provenance
     chunks: int
     order: list[str] = []
+
+
+def order_of(tables: Sequence[Table]) -> list[str]:
+    """The ``order`` of a plan for these input tables."""
+    return [table.digest for table in tables] if len(tables) > 1 else []
 
 
 class Superseded(Stopped):

@@ -10,9 +10,18 @@ from pydantic import Field
 
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, UniqueOperation, Unit
 from agentmill.pipelines.operators.lookup import Lookup
-from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.operator import (
+    Inputs,
+    Operator,
+    StepContext,
+    TableNames,
+    expect,
+    order_config,
+    tables_of,
+)
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import AdmissionReport, EnvironmentSpec, Task
 from agentmill.schemas.records.verdict import Dropped
 from agentmill.synthesis.environments.environment import EnvError
@@ -48,6 +57,10 @@ class Admit(Operator):
                 "admit takes no `environments` to judge environments; leave it out", ErrorCode.KEY_NOT_FOR_THIS
             )
         return record
+
+    def tables_config(self, inputs: Inputs) -> JsonObject:
+        """The order of the tables: of two near-duplicates the one of the earlier table stays."""
+        return order_config(inputs["of"])
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The gate for what the tables of ``of`` hold."""

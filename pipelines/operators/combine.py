@@ -43,7 +43,9 @@ class WeightedScore(Config):
     score: Criterion = Field(
         description="outcome, reward, verdict:NAME (its score), passed:NAME (1 or 0) or value:NAME"
     )
-    weight: float = Field(default=1.0, ge=0, description="in the mean; 0 for a score that is only a veto")
+    weight: float = Field(
+        default=1.0, ge=0, description="in the mean; 0, with any method, for a score that is only a veto"
+    )
     from_: float | None = Field(default=None, alias="from", description="the value that counts as 0; needs `to`")
     to: float | None = Field(default=None, description="the value that counts as 1; below `from`, less is better")
     missing: float | None = Field(
@@ -124,11 +126,12 @@ class Combine(Operator):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"`scores` has {twice!r} twice; give it once, with its whole weight")
-        weighted = next((each.score for each in self.scores if "weight" in each.model_fields_set), None)
+        # A weight of 0 keeps a score out of every method, so it is only a veto.
+        weighted = next((each.score for each in self.scores if each.weight and "weight" in each.model_fields_set), None)
         if self.method != "mean" and weighted is not None:
             raise ValueError(f"`weight` of {weighted!r} counts in the mean; `method: {self.method}` has no weights")
         if not any(each.weight for each in self.scores):
-            raise ValueError("all weights are 0, so there is no mean; give a score a weight above 0")
+            raise ValueError("all weights are 0, so no score is combined; give one a weight above 0")
         return self
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:

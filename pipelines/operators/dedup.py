@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.duplicates import Groups, Linker, ShingleFile, SignatureTable, similarities, words_of
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
-from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, order_config, tables_of
 from agentmill.pipelines.operators.pick import turns
 from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter, kept_notes
 from agentmill.pipelines.operators.trajectory_index import stream
@@ -29,6 +29,7 @@ from agentmill.pipelines.quality import texts_of
 from agentmill.schemas.ids import digest
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
+from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import AnyItem, ApiAction, CodeAction, MessageAction, Trajectory
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Table
@@ -84,9 +85,10 @@ class Dedup(FilterParameters):
     def _keys_that_count(self) -> Dedup:
         if self.prefer != "score" and "score" in self.model_fields_set:
             raise ValueError(f"`score: {self.score}` needs `prefer: score`; `prefer: {self.prefer}` asks no score")
-        if self.near is None and self.shingle is not None:
+        unused = sorted({"shingle", "seed"} & self.model_fields_set) if self.near is None else []
+        if unused:
             raise ValueError(
-                "`shingle` needs `near`, such as `near: 0.8`: equal trajectories are found without shingles"
+                f"`{unused[0]}` needs `near`, such as `near: 0.8`: equal trajectories are found without shingles"
             )
         return self
 
@@ -111,6 +113,10 @@ class Dedup(FilterParameters):
         if every and found.get("without_task") == every:
             notes.append(f"warning: none of {every:,} trajectories has a task, so `within: task` compares none of them")
         return notes
+
+    def tables_config(self, inputs: Inputs) -> JsonObject:
+        """The order of the tables where it is what is kept by."""
+        return order_config(inputs["of"]) if self.prefer == "first" else {}
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The selections."""
@@ -202,9 +208,9 @@ class Deduplication(SelectionOperation):
             stop.check()
             linker.compare(band)
         with closing(ShingleFile(self._size)) as sets:
-            undecided = linker.undecided()
-            self._write_sets(census, {number for pair in undecided for number in pair}, sets)
-            for _ in linker.decide(undecided, sets):
+            pairs = linker.undecided()
+            self._write_sets(census, {*np.unique(pairs).tolist()}, sets)
+            for _ in linker.decide(pairs, sets):
                 stop.check()
             out = dict(census.kept(linker.groups))
             numbers = {each: (census.numbers[each], census.numbers[kept]) for each, kept in out.items()}

@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from agentmill.pipelines.operators.bounds import Most, Rows
-from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, order_config
 from agentmill.pipelines.operators.proposals import HELD_OUT_ENVIRONMENTS, HELD_OUT_TASKS, OF_SPLIT, Numbers
 from agentmill.pipelines.operators.spec_env import HELD_OUT, TRAIN
 from agentmill.pipelines.operators.splits import check_held_out, falls_in
@@ -46,6 +46,10 @@ class EnvironmentTasks(Operator):
     def check_inputs(self, inputs: Inputs) -> None:
         """A share that is held out must be one task or more, of all environments together."""
         check_held_out(self.n * len(train_environments(inputs["of"])), self.held_out, "tasks of train environments")
+
+    def tables_config(self, inputs: Inputs) -> JsonObject:
+        """The order of the tables where tasks are held out, since those of all environments are numbered in it."""
+        return order_config(inputs["of"]) if self.held_out else {}
 
     def seed_of(self, context: StepContext) -> int:
         """The seed that tasks derive from."""

@@ -16,6 +16,7 @@ from agentmill.pipelines.engine.provenance import SEEDS, Provenance, finished, p
 from agentmill.pipelines.engine.run import run_stage
 from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.pipelines.engine.stage_run import StageRun
+from agentmill.pipelines.engine.workspace import order_of
 from agentmill.pipelines.operators.lookup import check_disjoint
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
 from agentmill.pipelines.serving.endpoints import Endpoint
@@ -37,7 +38,8 @@ def find_table(
     or none. Raises ``UserError`` for one that was made differently, otherwise, also in part, and for a table to be made
     of tables that share ids.
     """
-    wanted = _provenance(parameters, inputs, context, parameters.seeds(context))
+    seeds = parameters.seeds(context)
+    wanted = _provenance(parameters, inputs, context, seeds)
     manifest = finished(context.folder, wanted, replace)
     if manifest is not None and replace and used_too_few(manifest, min_used):
         # It was made by the same, so the engine would take it for finished.
@@ -47,7 +49,9 @@ def find_table(
         _clean_up(context)
     else:
         if not replace:
-            attempts.refuse_other_work(context.folder, wanted)
+            # Seeds are the one table that the rows are made from.
+            order = [] if seeds else order_of(inputs.get(parameters.primary, ()))
+            attempts.refuse_other_work(context.folder, wanted, order)
         _check_ids(parameters, inputs, context)
     return manifest
 
@@ -105,7 +109,7 @@ def slots(context: StepContext) -> dict[str, int]:
 
 
 def _provenance(parameters: Operator, inputs: Inputs, context: StepContext, seeds: Sequence[Record]) -> Provenance:
-    config: dict[str, Any] = {**parameters.provenance_config(context), **parameters.names_config(inputs)}
+    config: dict[str, Any] = {**parameters.provenance_config(context), **parameters.tables_config(inputs)}
     # These rows are an input as well, and no table in ``inputs`` has their digest.
     if seeds:
         config = {**config, "seeds": digest([identity(seed) for seed in seeds])}

@@ -205,7 +205,7 @@ class Mix(FilterParameters):
         notes += [f"warning: `size: {self.size}` asks for {each}; shares differ" for each in self.missing(sizes)]
         return [*notes, *(kept_notes(manifest) if manifest.record == "Selection" else ())]
 
-    def names_config(self, inputs: Inputs) -> JsonObject:
+    def tables_config(self, inputs: Inputs) -> JsonObject:
         """The folders of the tables that ``weights`` calls otherwise, since inputs are compared by folder."""
         named = {} if self.weights is None else zip(self.from_, tables_of(inputs, "from"), strict=True)
         folders = {name: table.folder.name for name, table in dict(named).items()}

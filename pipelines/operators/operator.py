@@ -225,8 +225,8 @@ class Operator(Config):
             del models[role]["sampling"]  # it samples nothing
         return {**parameters, **self._tokenizer_digests(), **({"models": models} if models else {})}
 
-    def names_config(self, inputs: Inputs) -> JsonObject:
-        """As ``provenance_config``, where the names that the recipe gives to its tables decide about the output."""
+    def tables_config(self, inputs: Inputs) -> JsonObject:
+        """As ``provenance_config``, where the names of the input tables or their order decide about the output."""
         del inputs
         return {}
 
@@ -250,6 +250,14 @@ class Operator(Config):
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The operation, ready to be pickled."""
         raise NotImplementedError
+
+
+def order_config(tables: Sequence[Table]) -> JsonObject:
+    """The order of several input tables, for ``Operator.tables_config``; by digest where two have one name."""
+    names = [table.folder.name for table in tables]
+    if len(tables) < 2:
+        return {}
+    return {"order": names if len({*names}) == len(names) else [table.digest for table in tables]}
 
 
 class WrongRecords(UserError):

@@ -141,6 +141,7 @@ def redacted(row: Record, placeholders: Placeholders) -> Redacted:
 def _is_json(text: str) -> bool:
     try:
         msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
+        # Of values that are nested too deeply nothing is known, so that nothing is broken in them.
         return False
     return True

@@ -71,7 +71,7 @@ class SpecEnv(Operator):
     def _a_model_for_llm(self) -> SpecEnv:
         if (self.backend == "llm") != (self.policy is not None):
             raise ValueError("`backend: llm` needs `policy`, an entry of models; `procedural` takes none")
-        if self.backend == "procedural" and self.repairs != type(self).model_fields["repairs"].default:
+        if self.backend == "procedural" and "repairs" in self.model_fields_set:
             raise ValueError("`repairs` goes with `backend: llm`; procedural environments are not repaired")
         if f"{self.family}_{self.backend}" not in ENVIRONMENT_GENERATORS:
             raise ValueError(f"there is no `backend: {self.backend}` for family {self.family}")

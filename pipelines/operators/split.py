@@ -50,6 +50,9 @@ ROWS = "split."
 LEAKS = "leaks."
 """Before the name of a split: its trajectories; before what is shared: those kept that share it with another split."""
 
+ENVIRONMENT = "environment"
+"""What is shared that no trajectory is left out for."""
+
 NEAR: Mapping[Test, float] = {"task": 1.0, "instruction": 0.8}
 """What is compared between splits, and from which share on it is reported."""
 
@@ -131,6 +134,11 @@ class Split(FilterParameters):
             )
             notes.append(f"warning: {given}: groups by {self.by} are too large to be divided better")
         leaks = {name.removeprefix(LEAKS): n for name, n in found.items() if name.startswith(LEAKS)}
+        if environments := leaks.pop(ENVIRONMENT, 0):
+            notes.append(
+                f"warning: {environments:,.0f} trajectories of {self.keep} are in environments of other splits,"
+                " for which none is left out; `by: environment` keeps each environment in one split"
+            )
         if leaks:
             given = ", ".join(f"{kind} {n:,.0f}" for kind, n in sorted(leaks.items()))
             done = "; they are left out" if self.leaks == "drop" else ""
@@ -332,7 +340,7 @@ class Splitting(SelectionOperation):
         if self._index is None:
             return None, None
         if self._grouping.environment_of(record) in self._environments:
-            measures[f"{LEAKS}environment"] = 1
+            measures[f"{LEAKS}{ENVIRONMENT}"] = 1
         matches = self._index.match(sample_of(record))
         for match in matches:
             measures[f"{LEAKS}{match.test}"] = 1

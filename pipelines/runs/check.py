@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agentmill.pipelines.engine.operation import SIDES
-from agentmill.pipelines.engine.provenance import CLEARING, SEEDS, WORK
+from agentmill.pipelines.engine.provenance import CLEARING, SEEDS, WORK, unnumbered
 from agentmill.pipelines.recipes.run_folder import SUMMARY
 from agentmill.pipelines.recipes.summary import Summary
 from agentmill.pipelines.runs.run import decoded
@@ -124,7 +124,7 @@ def check_table(folder: Path, sources: Sources) -> CheckedTable:
 
 def place_of_input(key: str, run: Path, sources: Sources) -> str:
     """Where an input that is gone was looked for; ``key`` is its role and its name."""
-    name = key.partition("/")[2]
+    name = unnumbered(key).partition("/")[2]
     if name in sources.lacking:
         return f"there is no table in {sources.lacking[name]}, where the recipe names it (from {Path.cwd()})"
     return f"no table of {run} has its rows"
@@ -164,7 +164,7 @@ def unknown_inputs(inputs: Mapping[str, str], known: Mapping[str, Sequence[str]]
     """Inputs of a table that are no longer what it was made from, and those that are not there."""
     there = {digest for digests in known.values() for digest in digests}
     lost = [key for key, digest in inputs.items() if digest not in there]
-    changed = [key for key in lost if key.partition("/")[2] in known]
+    changed = [key for key in lost if unnumbered(key).partition("/")[2] in known]
     return changed, [key for key in lost if key not in changed]
 
 

@@ -60,26 +60,35 @@ class Library:
 
     def __init__(self, cards: Iterable[Card], fetch: Callable[[str], Trajectory]) -> None:
         self._cards = sorted(cards, key=lambda card: card.trajectory_id)
+        self._by_environment: dict[str | None, list[Card]] = {}
+        for card in self._cards:
+            self._by_environment.setdefault(card.environment_id, []).append(card)
         self._fetch = fetch
         self._ranked: dict[tuple[str, str, Retrieval, bool], list[str]] = {}
 
     def find(self, task: Task, retrieval: Retrieval, seed: int = 0, *, one_per_task: bool = False) -> list[str]:
         """The ids of the runs to recall for a task, the first choice first; ``seed`` is that of a random choice."""
         if retrieval.by == "random":
-            return _taken(drawn(self._cards, random.Random(seed)), task, retrieval, one_per_task)
+            cards = drawn(self._shown(task, retrieval), random.Random(seed))
+            return _taken(cards, task, retrieval, one_per_task)
         key = (task.task_id, task.instruction, retrieval, one_per_task)
         if key not in self._ranked:  # a library may be large, and is asked for each attempt
-            self._ranked[key] = _taken(_nearest(self._cards, task), task, retrieval, one_per_task)
+            cards = _nearest(self._shown(task, retrieval), task)
+            self._ranked[key] = _taken(cards, task, retrieval, one_per_task)
         return self._ranked[key]
 
     def holds(self, task: Task, retrieval: Retrieval) -> bool:
         """Whether there is any run to recall for a task; it ranks none."""
         without = _held_out(task, retrieval)
-        return any(card.task not in without and _fits(card, task, retrieval) for card in self._cards)
+        return any(card.task not in without for card in self._shown(task, retrieval))
 
     def get(self, trajectory_id: str) -> Trajectory:
         """A run that was found."""
         return self._fetch(trajectory_id)
+
+    def _shown(self, task: Task, retrieval: Retrieval) -> Sequence[Card]:
+        """The runs in environments that may be shown."""
+        return self._by_environment.get(task.environment_id, []) if retrieval.same_environment else self._cards
 
 
 def drawn(cards: Sequence[Card], chance: random.Random) -> Iterator[Card]:
@@ -105,7 +114,7 @@ def _taken(ranked: Iterable[Card], task: Task, retrieval: Retrieval, one_per_tas
     taken: list[str] = []
     tasks = _held_out(task, retrieval)
     for card in ranked:
-        if card.task in tasks or not _fits(card, task, retrieval):
+        if card.task in tasks:
             continue
         taken.append(card.trajectory_id)
         if len(taken) == retrieval.shots:
@@ -113,11 +122,6 @@ def _taken(ranked: Iterable[Card], task: Task, retrieval: Retrieval, one_per_tas
         if one_per_task:
             tasks.add(card.task)
     return taken
-
-
-def _fits(card: Card, task: Task, retrieval: Retrieval) -> bool:
-    """Whether a run is in an environment that may be shown."""
-    return not retrieval.same_environment or card.environment_id == task.environment_id
 
 
 def _held_out(task: Task, retrieval: Retrieval) -> set[TaskName]:

@@ -54,7 +54,7 @@ def linked(sequences: Sequence[Sequence[bytes]], near: float, seed: int = 0, siz
         linker.compare(band)
     pairs = linker.undecided()
     with closing(ShingleFile(size)) as file:
-        for place in {place for pair in pairs for place in pair}:
+        for place in {*pairs.flatten().tolist()}:
             file.add(place, sequences[place])
         file.flush()
         for _ in linker.decide(pairs, file):

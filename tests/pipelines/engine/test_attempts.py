@@ -131,7 +131,7 @@ def test_unfinished_work_that_was_made_differently_is_not_removed_unless_it_is_w
     workspace = begun(earlier, chunks)
     changed = order(Shout(), tasks, tmp_path / "out", config={"n": 2})
     # Nothing is done yet, so nothing would be lost.
-    attempts.refuse_other_work(changed.folder, changed.provenance)
+    attempts.refuse_other_work(changed.folder, changed.provenance, [])
     if where == "results":
         workspace.store("results", made(chunks[0], "!"), Task)
     else:
@@ -141,7 +141,7 @@ def test_unfinished_work_that_was_made_differently_is_not_removed_unless_it_is_w
     with user_error("made-differently", f"its {done} inputs", "n: 1 -> 2", "--replace"):
         run_stage(changed)
     assert workspace.path.exists()
-    attempts.refuse_other_work(earlier.folder, earlier.provenance)
+    attempts.refuse_other_work(earlier.folder, earlier.provenance, [])
     run_stage(msgspec.structs.replace(changed, replace=True))
     assert len(rows_of(tmp_path / "out")) == 25
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,6 +40,33 @@ def test_tables_follow_each_other(tmp_path: Path) -> None:
         "task-0000",
         "task-0001",
     ]
+
+
+def test_a_row_group_is_read_once_for_the_chunks_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[list[int]] = []
+    whole = pq.ParquetFile.read_row_groups
+
+    def counted(file: pq.ParquetFile, groups: list[int]) -> pa.Table:
+        read.append(groups)
+        return whole(file, groups)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", counted)
+    table = write_table(tmp_path / "tasks", [[task(i) for i in range(8)]])
+    path = table.shards()[0]
+    pq.write_table(pq.read_table(path), path, row_group_size=4)
+
+    def chunks(size: int) -> list[list[str]]:
+        starts = range(0, 8, size)
+        return [[row.task_id for row in read_chunk(Chunk(0, str(path), at, at + size, 9), Task)] for at in starts]
+
+    names = [f"task-{i:04d}" for i in range(8)]
+    assert chunks(2) == [names[at : at + 2] for at in range(0, 8, 2)]
+    assert read == [[0], [1]]
+    assert chunks(8) == [names]
+    assert read[2:] == [[0, 1]]
+    pq.write_table(pq.read_table(path)[::-1], path)
+    os.utime(path, ns=(1, 1))
+    assert chunks(8) == [names[::-1]], "what was kept is of a file that is another now"
 
 
 def test_a_damaged_shard_is_named_also_when_it_is_read_in_parts(tmp_path: Path) -> None:

@@ -159,9 +159,31 @@ def test_tables_of_one_name_are_the_same_input_in_another_order(tmp_path: Path) 
     other = write_table(tmp_path / "third/rows", [[task(2)]])
     assert changed(made_from, provenance("shout", {}, {"of": [other, rounds[0]]})) == [
         "input of/rows: other rows",
-        "input of/rows-1: other rows",
+        "input of/rows#1: other rows",
     ]
-    assert changed(made_from, provenance("shout", {}, {"of": rounds[:1]})) == ["input of/rows-1: gone"]
+    assert changed(made_from, provenance("shout", {}, {"of": rounds[:1]})) == ["input of/rows#1: gone"]
+
+
+def test_tables_that_are_called_like_numbered_ones_are_inputs_of_their_own(tmp_path: Path) -> None:
+    places = ("a/rows", "b/rows", "a/rows-1", "a/rows-2")
+    tables = [write_table(tmp_path / place, [[task(i)]]) for i, place in enumerate(places)]
+    made_from = provenance("shout", {}, {"of": tables})
+    assert [*made_from.inputs] == ["of/rows", "of/rows#1", "of/rows-1", "of/rows-2"]
+    third, fourth = (
+        write_table(tmp_path / "c" / table.folder.name, [[task(i)]]) for i, table in ((3, tables[2]), (2, tables[3]))
+    )
+    assert changed(made_from, provenance("shout", {}, {"of": [*tables[:2], third, fourth]})) == [
+        "input of/rows-1: other rows",
+        "input of/rows-2: other rows",
+    ]
+
+
+def test_a_manifest_of_an_earlier_version_numbers_tables_of_one_name_with_a_hyphen(tmp_path: Path) -> None:
+    tables = [write_table(tmp_path / place, [[task(i)]]) for i, place in enumerate(("a/rows", "b/rows", "c/tasks-1"))]
+    wanted = provenance("shout", {}, {"of": tables})
+    one, two, three = (table.digest for table in tables)
+    earlier = msgspec.structs.replace(wanted, inputs={"of/rows": one, "of/rows-1": two, "of/tasks-1": three})
+    assert changed(earlier, wanted) == []
 
 
 def test_a_moved_input_is_the_same_input(tasks: Table, tmp_path: Path) -> None:
@@ -174,7 +196,7 @@ def test_a_moved_input_is_the_same_input(tasks: Table, tmp_path: Path) -> None:
     run_stage(order(Shout(), again, tmp_path / "out"))
 
 
-def test_a_killed_stage_begins_anew_for_another_order_of_its_tables(
+def test_a_killed_stage_is_not_continued_with_its_tables_in_another_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = write_table(tmp_path / "one", [[task(i) for i in range(3)]])
@@ -184,7 +206,10 @@ def test_a_killed_stage_begins_anew_for_another_order_of_its_tables(
     with user_error("no-such-file"):
         run_stage(msgspec.structs.replace(request, primary=[one, two]))
     monkeypatch.delitem(FAULTS, "user")
-    run_stage(msgspec.structs.replace(request, primary=[two, one]))
+    turned = msgspec.structs.replace(request, primary=[two, one])
+    with user_error("made-differently", "its 3 inputs", "its input tables come in another order", "--replace"):
+        run_stage(turned)
+    run_stage(msgspec.structs.replace(turned, replace=True))
     assert [row.task_id for row in rows_of(tmp_path / "out")] == [f"task-{i:04d}" for i in (3, 4, 5, 6, 7, 0, 1, 2)]
 
 

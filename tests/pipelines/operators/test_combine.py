@@ -177,6 +177,15 @@ def test_veto_below(veto: dict[str, Any], passed: bool, runs: Path) -> None:
     assert found.evidence.get("vetoed", []) == ([] if passed else ["verdict:judge"])
 
 
+@pytest.mark.parametrize("method", ["min", "max", "product"])
+def test_a_score_of_weight_zero_is_only_a_veto_with_other_methods(method: str, runs: Path) -> None:
+    veto = {"score": "value:worth", "from": 0, "to": 2, "weight": 0, "veto": True, "veto_below": 0.8}
+    found = one(runs, {"score": "reward"}, veto, method=method, pass_at=0.5)
+    assert found.score == 0.5
+    assert found.passed is False
+    assert found.evidence["vetoed"] == ["value:worth"]
+
+
 def test_veto_of_weight_zero_is_not_in_the_mean(runs: Path) -> None:
     scores = [{"score": "passed:check_outcome", "weight": 0, "veto": True}, {"score": "verdict:judge"}]
     found = combined(runs, scores=scores, values=None)

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.operators.dedup import Dedup, tokens_of
+from agentmill.pipelines.operators.operator import order_config
 from agentmill.schemas.records.trajectory import ApiAction, CodeAction, Trajectory
 from agentmill.schemas.records.verdict import Selection, Verdict
-from agentmill.schemas.tables import Counts, Manifest
+from agentmill.schemas.tables import Counts, Manifest, Table
 from tests.builders import agent_message, called, instruction, outcome, seen, trajectory, verdict
 from tests.errors import user_error
 from tests.pipelines.engine.stages import rows_of, write_table
@@ -135,6 +136,30 @@ def test_actions_are_compared_by_what_they_do() -> None:
     critic = agent_message("No.", role="critic")
     assert tokens(critic, agent_message("go")) == tokens(agent_message("go", 4))
     assert tokens(critic, instruction()) == []
+
+
+def test_another_order_of_the_tables_is_another_selection_where_the_first_is_kept(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write(tmp_path, text(f"of {name}"), name=name)
+
+    def selection(*tables: str, **parameters: Any) -> Any:
+        return job(tmp_path, "dedup", f"by {parameters.get('prefer', 'first')}", of=[*tables], **parameters)
+
+    assert set(dropped(tmp_path, "by first", of=["one", "two"])) == {"of two"}
+    assert selection("one", "two").finished() is not None
+    with user_error("made-differently", "order"):
+        selection("two", "one").finished()
+    shortest = selection("one", "two", prefer="shortest").run()
+    assert selection("two", "one", prefer="shortest").finished() == shortest
+    assert selection("one").parameters.tables_config({"of": [Table.open(tmp_path / "one")]}) == {}
+
+
+def test_tables_of_one_name_are_ordered_by_what_they_hold(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / name, text(f"of {name}"))
+    tables = [Table.open(tmp_path / name / "runs") for name in ("a", "b")]
+    turned = [order_config(each)["order"] for each in (tables, tables[::-1])]
+    assert turned[0] == turned[1][::-1] == [table.digest for table in tables]
 
 
 def test_within_a_task(tmp_path: Path) -> None:
@@ -262,6 +287,7 @@ def test_an_empty_table_is_no_fault() -> None:
     [
         ({"near": 0.2}, "invalid-value", "near"),
         ({"shingle": 3}, "rule-broken", "`shingle` needs `near`"),
+        ({"seed": 0}, "rule-broken", "`seed` needs `near`"),
         ({"score": "reward"}, "rule-broken", "`prefer: score`"),
         ({"on": "words"}, "invalid-value", "on"),
         ({"prefer": "score", "score": "best"}, "rule-broken", "no score"),

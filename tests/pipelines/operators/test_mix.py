@@ -334,7 +334,7 @@ def test_tables_of_a_run_are_named_by_their_folders(tmp_path: Path) -> None:
     write(tmp_path / "round-01")
     inputs = {"from": [Table.open(tmp_path / "round-01" / name) for name in ("agent", "chat")]}
     step = stage("mix", **{"from": ["agent@1", "wide/chat"], "weights": {"agent@1": 0.2, "wide/chat": 0.8}})
-    assert step.names_config(inputs) == {}
+    assert step.tables_config(inputs) == {}
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 
 from agentmill.pipelines.operators.proposals import Numbers, Proposal
 from agentmill.schemas.records.task import EnvironmentSpec, Task
-from agentmill.schemas.tables import Counts
+from agentmill.schemas.tables import Counts, Table
 from agentmill.synthesis.generators.generator import TOO_FEW, GenerationError
 from tests.builders import spec
 from tests.builders import task as build_task
@@ -46,6 +46,15 @@ def test_environments_are_split_by_number(worlds: Path) -> None:
         rows_of(worlds / "environments")
     )
     assert all(spec.admission.checks and spec.structure_digest for spec in rows_of(worlds / "environments"))
+
+
+def test_the_order_of_its_tables_decides_where_tasks_are_held_out_or_duplicates_left_out(worlds: Path) -> None:
+    names = ["proposed_environments", "environments"]
+    inputs = {"of": [Table.open(worlds / name) for name in names]}
+    for operator in ("propose", "call_first"):
+        assert stage(operator, of=names, n=2, held_out=0.25).tables_config(inputs) == {"order": names}
+        assert stage(operator, of=names, n=2).tables_config(inputs) == {}
+    assert stage("admit", of=names).tables_config(inputs) == {"order": names}
 
 
 def test_tasks_of_held_out_environments_are_never_trained_on(worlds: Path) -> None:

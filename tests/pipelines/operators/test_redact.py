@@ -107,6 +107,15 @@ def test_an_address_behind_an_escape(before: str, tmp_path: Path) -> None:
     assert row.messages[0].content == "[EMAIL_ADDRESS_1]"
 
 
+def test_arguments_that_are_nested_too_deeply_to_be_decoded_are_redacted_as_text(tmp_path: Path) -> None:
+    deep = "[" * 20_000 + '"a@firm.org"' + "]" * 20_000
+    call = Message(role="assistant", tool_calls=[MessageCall(name="f", arguments=deep)])
+    (kept,) = redact(tmp_path, SftRow(row_id="a", messages=[call], **MADE))
+    arguments = kept.messages[0].tool_calls[0].arguments
+    assert "firm.org" not in arguments
+    assert arguments.startswith("[" * 20_000)
+
+
 def test_what_cannot_be_redacted_is_dropped_without_its_text(tmp_path: Path) -> None:
     escaped = "".join(f"%{ord(each):02X}" for each in TOKEN)
     cut = json.dumps({"key": "-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEAMIIE", "x": 1})

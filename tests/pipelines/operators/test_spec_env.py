@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmill.pipelines.operators.spec_env import Proposals
+from agentmill.pipelines.operators.spec_env import Proposals, SpecEnv
 from agentmill.pipelines.operators.splits import falls_in
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
@@ -171,8 +171,9 @@ def test_backend_and_model_belong_together(parameters: dict[str, str], tmp_path:
 
 
 def test_repairs_of_a_procedural_backend_are_refused(tmp_path: Path) -> None:
-    with user_error("rule-broken", "repairs", "backend: llm"):
-        job(tmp_path, "spec_env", "worlds", backend="procedural", repairs=5)
+    for repairs in (5, SpecEnv.model_fields["repairs"].default):
+        with user_error("rule-broken", "repairs", "backend: llm"):
+            job(tmp_path, "spec_env", "worlds", backend="procedural", repairs=repairs)
 
 
 def test_a_family_without_that_backend_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

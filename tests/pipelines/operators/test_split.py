@@ -224,7 +224,9 @@ def test_leaks_between_splits(tmp_path: Path) -> None:
     assert kept(tmp_path) == set(train)
     step = job(tmp_path, "split", "dropped", of="runs", shares=HALVES, leaks="drop")
     noted = "\n".join(step.parameters.notes(step.run()))
-    assert f"instruction {len(near)}; they are left out" in noted
+    assert f"share with other splits: instruction {len(near)}; they are left out" in noted
+    alike = manifest.metrics["leaks.environment"]
+    assert f"{alike:.0f} trajectories of train are in environments of other splits, for which none is left" in noted
     assert kept(tmp_path, "dropped") == set(train) - near
     reasons = [row.reason for row in rows_of(tmp_path / "dropped") if row.trajectory_id in near]
     assert all(reason.startswith("leaks: test/") and ", instruction 0." in reason for reason in reasons)

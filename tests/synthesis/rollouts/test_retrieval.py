@@ -75,6 +75,8 @@ def test_nothing_is_ranked_to_know_that_there_is_something(monkeypatch: pytest.M
     for _ in range(3):
         shelf.find(TASK, Retrieval())
     assert compared["pairs"] == 20, "and once to find it"
+    shelf.find(TASK, Retrieval(same_environment=True))
+    assert compared["pairs"] == 20, "and none of environments that are not shown"
 
 
 def test_random_cards_are_a_shuffle_that_needs_one_number_each() -> None:
