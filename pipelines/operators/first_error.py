@@ -88,7 +88,7 @@ class FirstError(FilterParameters):
     @model_validator(mode="after")
     def _what_fits(self) -> FirstError:
         for key, ways in OWN.items():
-            if self.by not in ways and getattr(self, key) != type(self).model_fields[key].default:
+            if self.by not in ways and key in self.model_fields_set and getattr(self, key) is not None:
                 raise ValueError(f"`{key}` goes with `by: {' or '.join(ways)}`")
         if self.by != "judge" and not self.branches:
             raise ValueError(f"`by: {self.by}` needs `branches`, made by `branch` with `turns: all`")

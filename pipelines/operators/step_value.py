@@ -72,8 +72,8 @@ class StepValue(FilterParameters):
         for table, method in (("branches", "mc"), ("nodes", "tree")):
             if self.method == method and not getattr(self, table):
                 raise ValueError(f"`method: {method}` needs `{table}`")
-        for name in set(chain(*OWN.values())) - set(OWN[self.method]):
-            if getattr(self, name) != type(self).model_fields[name].default:
+        for name in sorted({*chain(*OWN.values())} - {*OWN[self.method]}):
+            if name in self.model_fields_set and getattr(self, name) is not None:
                 methods = " or ".join(method for method, own in OWN.items() if name in own)
                 raise ValueError(f"`{name}` goes with `method: {methods}`")
         return self

@@ -312,6 +312,7 @@ def test_rows_train_only_the_steps_before_the_error(ruin: Path) -> None:
         ({"by": "judge"}, ("rule-broken", "verdicts")),
         ({"by": "judge", "verdicts": "v", "branches": "b"}, ("rule-broken", "branches", "counterfactual or both")),
         ({"by": "judge", "verdicts": "v", "least": 2}, ("rule-broken", "least")),
+        ({"by": "judge", "verdicts": "v", "search": "earliest"}, ("rule-broken", "search")),
         ({"by": "judge", "verdicts": "v", "search": "last"}, ("rule-broken", "search")),
         ({"by": "counterfactual", "branches": "b", "step_verdict": "x"}, ("rule-broken", "step_verdict")),
         ({"by": "guess"}, ("invalid-value", "by")),

@@ -262,6 +262,7 @@ def test_the_result_of_a_run_is_given_to_each_of_its_steps(ruin: Path) -> None:
             {"method": "mc", "branches": "b", "discount": 0.5},
             ("rule-broken", "discount", "method: state_group or broadcast"),
         ),
+        ({"method": "broadcast", "scale": "std"}, ("rule-broken", "scale", "method: state_group")),
         ({"method": "broadcast", "nodes": "n"}, ("rule-broken", "nodes", "method: tree")),
     ],
 )
