@@ -109,12 +109,17 @@ class Journal:
             ) from error
 
     def _encode(self, result: Result) -> bytes:
-        """What an input gave, as JSON; what JSON cannot say is made again, as if it had been dropped."""
-        sides = [result.sides.get(side, []) for side in self._sides]
+        """What an input gave, as JSON; what would not be read back as it is, is made again, as if it had been dropped.
+
+        Without a word JSON has null for NaN and infinities.
+        """
+        given = [list(result.outputs), *(list(result.sides.get(side, [])) for side in self._sides)]
         try:
-            return self._encoder.encode([result.measures, result.outputs, *sides])
-        except (TypeError, ValueError, OverflowError):
+            encoded = self._encoder.encode([result.measures, *given])
+            _, *read = self._decoder.decode(encoded)
+        except (TypeError, ValueError, OverflowError, RecursionError):
             return _DROPPED
+        return encoded if read == given else _DROPPED
 
     def read(self, input_ids: Sequence[str]) -> dict[str, Result]:
         """The used ones among ``input_ids`` by id. One that cannot be decoded counts as not ended."""

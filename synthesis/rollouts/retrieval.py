@@ -6,12 +6,13 @@ capitals and punctuation aside. That suits tasks that are worded in the same man
 
 from __future__ import annotations
 
-import heapq
 import random
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
+import numpy as np
 from pydantic import Field
 
 from agentmill.schemas.chat import is_mark
@@ -42,6 +43,9 @@ class Retrieval(Config):
         return True
 
 
+SORTED_FIRST = 64
+"""So many of the most similar runs are sorted before the rest, of which none is wanted as a rule."""
+
 TaskName = tuple[str | None, str]
 """What a task is distinguished by: its id, or where there is none its instruction."""
 
@@ -63,6 +67,7 @@ class Library:
         self._by_environment: dict[str | None, list[Card]] = {}
         for card in self._cards:
             self._by_environment.setdefault(card.environment_id, []).append(card)
+        self._indexes: dict[str | None, WordIndex] = {}
         self._fetch = fetch
         self._ranked: dict[tuple[str, str, Retrieval, bool], list[str]] = {}
 
@@ -73,8 +78,7 @@ class Library:
             return _taken(cards, task, retrieval, one_per_task)
         key = (task.task_id, task.instruction, retrieval, one_per_task)
         if key not in self._ranked:  # a library may be large, and is asked for each attempt
-            cards = _nearest(self._shown(task, retrieval), task)
-            self._ranked[key] = _taken(cards, task, retrieval, one_per_task)
+            self._ranked[key] = _taken(self._nearest(task, retrieval), task, retrieval, one_per_task)
         return self._ranked[key]
 
     def holds(self, task: Task, retrieval: Retrieval) -> bool:
@@ -90,6 +94,37 @@ class Library:
         """The runs in environments that may be shown."""
         return self._by_environment.get(task.environment_id, []) if retrieval.same_environment else self._cards
 
+    def _nearest(self, task: Task, retrieval: Retrieval) -> Iterator[Card]:
+        """These runs from the most similar on."""
+        which = task.environment_id if retrieval.same_environment else None
+        if which not in self._indexes:
+            self._indexes[which] = WordIndex(self._shown(task, retrieval))
+        return self._indexes[which].nearest(words_of(task.instruction))
+
+
+class WordIndex:
+    """Cards by their words, so that a question is not compared with all of them."""
+
+    def __init__(self, cards: Sequence[Card]) -> None:
+        self._cards = cards
+        self._sizes = np.array([len(card.words) for card in cards], dtype=np.int64)
+        self._places: dict[str, array[int]] = {}
+        for place, card in enumerate(cards):
+            for word in card.words:
+                self._places.setdefault(word, array("q")).append(place)
+
+    def nearest(self, words: frozenset[str]) -> Iterator[Card]:
+        """The cards from the most similar on, sorted as far as it is asked; equally similar ones in their order."""
+        shared = np.zeros(len(self._cards), dtype=np.int64)
+        for word in words & self._places.keys():
+            shared[np.frombuffer(self._places[word], dtype=np.int64)] += 1
+        found = shared / np.maximum(1, self._sizes + len(words) - shared)
+        least = np.partition(found, -SORTED_FIRST)[-SORTED_FIRST] if len(found) > SORTED_FIRST else 0.0
+        for part in (found >= least, found < least):
+            places = np.flatnonzero(part)
+            for place in places[np.argsort(-found[places], kind="stable")]:
+                yield self._cards[place]
+
 
 def drawn(cards: Sequence[Card], chance: random.Random) -> Iterator[Card]:
     """The cards in random order: a shuffle (Fisher and Yates) that goes as far as it is asked, for few are wanted."""
@@ -98,16 +133,6 @@ def drawn(cards: Sequence[Card], chance: random.Random) -> Iterator[Card]:
         place = chance.randrange(left)
         yield cards[moved.get(place, place)]
         moved[place] = moved.get(left - 1, left - 1)
-
-
-def _nearest(cards: Sequence[Card], task: Task) -> Iterator[Card]:
-    """The cards from the most similar on, sorted as far as it is asked."""
-    words = words_of(task.instruction)
-    ranks = [(-similarity(words, card.words), place) for place, card in enumerate(cards)]
-    heapq.heapify(ranks)
-    while ranks:
-        _, place = heapq.heappop(ranks)
-        yield cards[place]
 
 
 def _taken(ranked: Iterable[Card], task: Task, retrieval: Retrieval, one_per_task: bool) -> list[str]:

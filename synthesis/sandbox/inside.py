@@ -56,6 +56,8 @@ CHANNEL = 3
 """The socket of an interpreter."""
 OPEN_FILES = 64
 TRACEBACK_FRAMES = 8
+MOST_LEVELS = 200
+"""Lists and objects inside each other, as many as a table takes."""
 WARM = (
     "collections",
     "dataclasses",
@@ -246,10 +248,10 @@ class Elsewhere:
             self._number += 1
             number = self._number
             try:
-                frame = json.dumps({"id": self.request, "ask": {**wanted, "number": number}}, allow_nan=False)
+                ask = plain(wanted, sys.maxsize)
             except (TypeError, ValueError, RecursionError) as error:
                 raise TypeError(f"{wanted['function']}() takes plain data only: {error}") from None
-            send(CHANNEL, frame.encode())
+            send(CHANNEL, json.dumps({"id": self.request, "ask": {**ask, "number": number}}).encode())
             reply: dict[str, Any] = {}
             while reply.get("number") != number:
                 reply = json.loads(receive(CHANNEL) or b"null")
@@ -336,11 +338,22 @@ def call(request: dict[str, Any], names: dict[str, Any]) -> Any:
 
 
 def plain(value: Any, most_bytes: int) -> Any:
-    """``value`` if JSON can say it within ``most_bytes``; raises ``TypeError`` or ``ValueError`` if not."""
+    """``value`` if JSON can say it within ``most_bytes``; raises ``TypeError`` or ``ValueError`` if not.
+
+    Lists and objects may be inside each other for ``MOST_LEVELS``: the host, which reads them recursively, ends the
+    interpreter where it cannot.
+    """
     text = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     if len(text) > most_bytes:
         raise ValueError(f"the value takes {len(text)} bytes as JSON; at most {most_bytes} are let through")
-    return json.loads(text)
+    found = json.loads(text)
+    level = [found]
+    for _ in range(MOST_LEVELS + 1):
+        inside = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        if not inside:
+            return found
+        level = [each for group in inside for each in group]
+    raise ValueError(f"the value is nested in more than {MOST_LEVELS} levels")
 
 
 def error_text(error: BaseException) -> str:

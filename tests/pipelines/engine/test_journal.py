@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentmill.pipelines.engine.journal import Journal, ended, renew
 from agentmill.pipelines.engine.operation import Result
 from agentmill.pipelines.engine.progress import progress_snapshot
-from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Dropped
+from agentmill.schemas.records.trajectory import Outcome, Trajectory
+from agentmill.schemas.records.verdict import Dropped, Node
 from tests.builders import tool_trajectory, trajectory
 
 
@@ -52,11 +54,25 @@ def test_many_ids_at_once(tmp_path: Path) -> None:
 
 def test_what_cannot_be_decoded_counts_as_not_ended(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite", Trajectory)
-    journal.write(("a", "b"), [used("a", trajectory("a")), used("b", trajectory("b", extra={"x": float("nan")}))])
+    journal.write(("a", "b"), [used("a", trajectory("a")), used("b", trajectory("b"))])
     with sqlite3.connect(tmp_path / "journal.sqlite") as database:
         database.execute("UPDATE ended SET outputs = '[{' WHERE input_id = 'a'")
     database.close()
     assert set(journal.read(["a", "b"])) == {"b"}
+    journal.close()
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_what_would_come_back_as_something_else_is_done_again(odd: float, tmp_path: Path) -> None:
+    """For a table it is unrepresentable, so a stage that is broken off must not end with another table."""
+    journal = Journal(tmp_path / "journal.sqlite", Trajectory, ["nodes"])
+    rewarded = used("a", trajectory("a", outcome=Outcome(reward=odd)))
+    beside = msgspec.structs.replace(
+        used("c"), sides={"nodes": [Node(node_id="n", tree_id="c", parent_id=None, trajectory_id=None, turn=1, q=odd)]}
+    )
+    journal.write(("a", "b", "c"), [rewarded, used("b", trajectory("b", extra={"x": [odd]})), beside])
+    journal.write(("d",), [used("d", trajectory("d", outcome=Outcome(reward=2.0**70)))])
+    assert set(journal.read(["a", "b", "c", "d"])) == {"d"}
     journal.close()
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.synthesis.rollouts import retrieval as recall
-from agentmill.synthesis.rollouts.retrieval import Card, Retrieval, card_of, drawn, similarity, words_of
+from agentmill.synthesis.rollouts.retrieval import Card, Retrieval, WordIndex, card_of, drawn, similarity, words_of
 from agentmill.synthesis.strategies.memory import Memory
 from tests.builders import agent_message, instruction, seen, trajectory
 from tests.ruin_environment import ruin_task
@@ -61,22 +62,42 @@ def test_only_runs_in_the_environment_of_the_task_where_that_is_asked_for(by: st
 
 
 def test_nothing_is_ranked_to_know_that_there_is_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: Counter[str] = Counter()
-    similarity = recall.similarity
+    ranked: list[int] = []
+    nearest = WordIndex.nearest
 
-    def counted(one: frozenset[str], other: frozenset[str]) -> float:
-        compared["pairs"] += 1
-        return similarity(one, other)
+    def counted(index: WordIndex, words: frozenset[str]) -> Iterator[Card]:
+        found = list(nearest(index, words))
+        ranked.append(len(found))
+        return iter(found)
 
-    monkeypatch.setattr(recall, "similarity", counted)
+    monkeypatch.setattr(WordIndex, "nearest", counted)
     shelf = library(*(run_of(f"run{n}", f"Count to {n}.", f"task{n}") for n in range(20)))
     assert shelf.holds(TASK, Retrieval())
-    assert compared["pairs"] == 0
+    assert ranked == []
     for _ in range(3):
         shelf.find(TASK, Retrieval())
-    assert compared["pairs"] == 20, "and once to find it"
+    assert ranked == [20], "and once to find it"
     shelf.find(TASK, Retrieval(same_environment=True))
-    assert compared["pairs"] == 20, "and none of environments that are not shown"
+    assert ranked == [20, 0], "and none of environments that are not shown"
+
+
+@pytest.mark.parametrize("first", [3, 1_000])
+@pytest.mark.parametrize("count", [0, 2, 200])
+def test_the_most_similar_cards_come_first_and_equal_ones_in_their_order(
+    count: int, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recall, "SORTED_FIRST", first)
+    chance = random.Random(0)
+    words = [f"w{n}" for n in range(12)]
+    cards = [
+        Card(trajectory_id=str(n), task=(None, ""), words=frozenset(chance.sample(words, chance.randrange(6))))
+        for n in range(count)
+    ]
+    index = WordIndex(cards)
+    for _ in range(20):
+        asked = frozenset([*chance.sample(words, chance.randrange(6)), *(["new"] if chance.random() < 0.5 else [])])
+        expected = sorted(cards, key=lambda card: (-similarity(asked, card.words), int(card.trajectory_id)))
+        assert list(index.nearest(asked)) == expected
 
 
 def test_random_cards_are_a_shuffle_that_needs_one_number_each() -> None:

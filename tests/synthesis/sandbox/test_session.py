@@ -85,6 +85,18 @@ def test_what_json_cannot_say_is_shown_but_no_value(session: Session) -> None:
     assert session.run("object()").shown == "<object object at 0x…>"
 
 
+@pytest.mark.parametrize("levels", [150, 201, 500, 900, 5_000])
+def test_a_value_that_is_nested_too_deeply_is_none_and_the_names_stay(session: Session, levels: int) -> None:
+    deep = f"value = []\nfor _ in range({levels - 1}):\n    value = [value]\n"
+    found = session.run(f"{deep}value")
+    assert (found.value is not None) is (levels <= 200)
+    session.run("def deepest():\n    return value")
+    given = session.call("deepest")
+    assert given.reason == (None if levels <= 200 else "exception")
+    assert levels <= 200 or levels > 900 or "more than 200 levels" in str(given.error)
+    assert session.run("len(value)").value == 1
+
+
 def test_a_function_is_called_with_json_and_returns_json(session: Session) -> None:
     session.run("def add(a, b=1):\n    print('adding')\n    return {'sum': a + b}")
     assert session.call("add", {"a": 2, "b": 3}).value == {"sum": 5}
