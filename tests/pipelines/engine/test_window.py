@@ -151,13 +151,16 @@ def test_an_operation_that_cannot_be_opened_ends_the_stage(tmp_path: Path) -> No
 def test_the_window_spans_chunks_and_is_refilled_at_once(tmp_path: Path) -> None:
     table = write_table(tmp_path / "tasks", [[task(i) for i in range(24)]])
     log = tmp_path / "log.txt"
+    # What is imported for the first stage of a process holds its window up.
+    run_stage(order(Explore(k=2, window=8), table, tmp_path / "first"))
     began = time.monotonic()
     run_stage(order(Explore(k=2, delay_s=0.1, window=8, log=log), table, tmp_path / "out"))
     seconds = time.monotonic() - began
     peaks = [int(line.split()[1]) for line in log.read_text().splitlines()]
     assert len(peaks) == 48
     assert max(peaks) == 8
-    assert sum(peak == 8 for peak in peaks) >= 30, "the window drained between chunks of 10 episodes"
+    # On a busy machine several episodes end before others are begun; a window that drains begins again with one.
+    assert min(peaks[7:40]) > 2, "the window drained between chunks of 10 episodes"
     assert seconds < 48 * 0.1 / 8 + 3
 
 
