@@ -41,7 +41,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     """What was written: a table of training rows of type ``record`` in ``folder``, or documents in a ``file`` there.
 
     ``read = used + dropped``; ``reasons`` says why rows were dropped, and ``losses`` counts, by field, what a foreign
-    format has no place for.
+    format has no place for. ``notes`` are the warnings about rows.
     """
 
     target: str
@@ -51,6 +51,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     reasons: dict[str, int]
     losses: dict[str, int] = {}
+    notes: list[str] = []
 
 
 @click.command(
@@ -109,11 +110,22 @@ def export(
             ErrorCode.OPTION_NOT_FOR_THIS,
         )
     else:
+        check_is_written(target)
         writer: Format = validate(FORMATS.load(target), options_of(parameters), target)
         made = export_documents([Table.open(each) for each in tables], target, writer, folder, pairs)
         refuse_unwritten(target, made, folder)
         exported = Export(target=target, folder=str(folder), **msgspec.structs.asdict(made))
     answer(exported, show, as_json)
+
+
+def check_is_written(target: str) -> None:
+    """Raises ``UserError`` for a format of a plug-in that is only read."""
+    found = FORMATS.load(target)
+    if not hasattr(found, "write"):
+        raise UserError(
+            f"{target} is a format that is only read; to have it written, give {found.__name__} a method `write`",
+            ErrorCode.OPTION_NOT_FOR_THIS,
+        )
 
 
 def is_path(text: str) -> bool:
@@ -158,7 +170,12 @@ def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, 
         raise UserError(f"{str(error).partition(chr(10))[0]}\n{ELSEWHERE}, or remove it", error.code) from error
     refuse_unused(folder.name, Table(folder, manifest), again="export to another --out")
     return Export(
-        target=view, folder=str(folder), record=manifest.record, counts=manifest.counts, reasons=manifest.reasons
+        target=view,
+        folder=str(folder),
+        record=manifest.record,
+        counts=manifest.counts,
+        reasons=manifest.reasons,
+        notes=operator.notes(manifest),
     )
 
 
@@ -196,6 +213,8 @@ def show(exported: Export) -> None:
     counts = exported.counts
     place = Path(exported.folder) / (exported.file or "")
     say(f"{place}: read {counts.read}, used {counts.used}, dropped {counts.dropped}, written {counts.written}")
+    for note in exported.notes:
+        say(note)
     trainer = RECORD_KINDS[exported.record].trainer if exported.record is not None else None
     if trainer is not None:
         words = ["agentmill", "train", trainer, "--config", f"configs/stages/train_{trainer}.yaml", f"rows={place}"]

@@ -14,7 +14,7 @@ RECIPES = "recipes"
 
 
 @click.command(name="list", epilog=example("agentmill list", "agentmill list operators", "agentmill list recipes"))
-@click.argument("kind", metavar="KIND", required=False)
+@click.argument("kind", metavar="[KIND]", required=False)
 @answers(dict[str, dict[str, str]], list[RecipeCard])
 def list_(kind: str | None, as_json: bool) -> None:
     """List what can be named in a recipe, with a line on each.

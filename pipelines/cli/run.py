@@ -255,11 +255,13 @@ def show_where(finish: RunResult) -> None:
     """Print where things lie, and the next commands."""
     summary = finish.summary
     where = f"Everything is in {summary.run_dir}; tables in {summary.run_dir}/STEP/data/*.parquet"
+    commands = next_commands(summary, again=not finish.left_out)
+    next_ = " What to try next:" if commands else ""
     if finish.rest is None:
         say(f"{where},")
-        say(f"{'the' if finish.left_out else 'this'} summary in {summary.run_dir}/{SUMMARY}. What to try next:")
+        say(f"{'the' if finish.left_out else 'this'} summary in {summary.run_dir}/{SUMMARY}.{next_}")
     else:
         say(f"{where}.")
-        say(f"The run is not finished; the rest: {finish.rest}. What to try next:")
-    for command in next_commands(summary, again=not finish.left_out):
+        say(f"The run is not finished; the rest: {finish.rest}.{next_}")
+    for command in commands:
         say(f"  {command}")

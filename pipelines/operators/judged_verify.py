@@ -69,7 +69,7 @@ class ModelVerify(Verify):
             # Verdicts or labels on single steps are as many as there are steps.
             rows=Rows() if verifier.writes_labels else found.rows,
             asked=asked_of(models, dict.fromkeys(judges, answers), self.sampling, self.scorer_roles),
-            factors={"of": read.n},
+            factors={"trajectories": read.n},
         )
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:

@@ -183,7 +183,12 @@ class Acting(EpisodeParameters, Operator):
             sides={side: Rows(n=product(inputs, self.side_rows(turns))) for side in self.sides},
             episodes=episodes,
             asked=asked_of(models, calls, self.sampling, self.scorer_roles),
-            factors={self.primary: played, "attempts": pieces, "episodes": of_a_piece, "turns": turns},
+            factors={
+                "tasks" if self.primary == "tasks" else "trajectories": played,
+                "attempts": pieces,
+                "episodes": of_a_piece,
+                "turns": turns,
+            },
         )
 
     def pieces(self, rows: Mapping[str, Rows]) -> Most:

@@ -14,6 +14,7 @@ import pytest
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.operators.registry import KINDS, OPERATORS, described
 from agentmill.schemas.format import Origin
+from agentmill.schemas.formats import FORMATS
 from agentmill.schemas.formats.sharegpt.format import ShareGpt
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Table
@@ -90,6 +91,26 @@ def test_export_training_rows(runs: Path, tmp_path: Path, capsys: pytest.Capture
     assert sorted(row.trajectory_id for row in table.rows()) == ["t1", "t1", "t2", "t2"]
     assert table.manifest.reasons == {"no_loss": 1, "not_success": 1}
     assert "read 4, used 2, dropped 2" in capsys.readouterr().out
+
+
+def test_an_export_of_rows_prints_what_there_is_to_know_of_them(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["export", runs, "--to", "sft", "--out", tmp_path / "rows", "arguments=untrained"]
+    assert agentmill(*given) == 0
+    warning = "rows have no arguments of calls, so `arguments` changes nothing in them"
+    assert warning in capsys.readouterr().out
+    assert agentmill(*given, "--json") == 0
+    assert any(warning in note for note in json.loads(capsys.readouterr().out)["notes"])
+
+
+def test_a_format_of_a_plug_in_that_is_only_read_is_not_written(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(FORMATS, "load", lambda name: type("Logs", (), {"read": None}))
+    assert agentmill("export", runs, "--to", "openai", "--out", tmp_path / "out") == 2
+    assert "openai is a format that is only read" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from agentmill.pipelines.cli.run import show_finish
+from agentmill.pipelines.cli.run import show_finish, show_where
 from agentmill.pipelines.evaluation import Episode, episode_of, episodes_of, measure, paired_difference
 from agentmill.pipelines.recipes.runner import RunResult
 from agentmill.pipelines.recipes.summary import (
@@ -116,6 +116,13 @@ def test_the_next_commands_are_about_what_was_made() -> None:
     assert next_commands(again)[-1] == "agentmill run runs/x-seed1/recipe.yaml seed=2 run_dir=runs/x-seed2"
     nothing = msgspec.structs.replace(summary(), stages={})
     assert len(next_commands(nothing)) == 1
+
+
+@pytest.mark.parametrize(("stages", "headed"), [(True, True), (False, False)])
+def test_there_is_a_heading_only_over_commands(stages: bool, headed: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    made = summary() if stages else msgspec.structs.replace(summary(), stages={})
+    show_where(RunResult(made, 1, left_out={"tuned": "--until explored"}, rest="agentmill run r.yaml"))
+    assert ("What to try next:" in capsys.readouterr().out) is headed
 
 
 def test_a_summary_survives_json() -> None:
