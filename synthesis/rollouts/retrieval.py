@@ -114,7 +114,10 @@ class WordIndex:
                 self._places.setdefault(word, array("q")).append(place)
 
     def nearest(self, words: frozenset[str]) -> Iterator[Card]:
-        """The cards from the most similar on, sorted as far as it is asked; equally similar ones in their order."""
+        """The cards from the most similar on, sorted as far as it is asked; equally similar ones in their order.
+
+        Similarity is the Jaccard index of the words, in [0, 1]; 0 where neither has any.
+        """
         shared = np.zeros(len(self._cards), dtype=np.int64)
         for word in words & self._places.keys():
             shared[np.frombuffer(self._places[word], dtype=np.int64)] += 1
@@ -181,11 +184,6 @@ _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
 def words_of(text: str) -> frozenset[str]:
     """The words of a text, in lower case; of Chinese and Japanese, which put no blanks between them, the characters."""
     return frozenset(_WORD.findall(text.lower()))
-
-
-def similarity(one: frozenset[str], other: frozenset[str]) -> float:
-    """The Jaccard index of two sets of words, in [0, 1]; 0 for two that are empty."""
-    return len(one & other) / (len(one | other) or 1)
 
 
 def retold(run: Trajectory) -> str:

@@ -67,10 +67,10 @@ def test_what_would_come_back_as_something_else_is_done_again(odd: float, tmp_pa
     """For a table it is unrepresentable, so a stage that is broken off must not end with another table."""
     journal = Journal(tmp_path / "journal.sqlite", Trajectory, ["nodes"])
     rewarded = used("a", trajectory("a", outcome=Outcome(reward=odd)))
-    beside = msgspec.structs.replace(
+    noded = msgspec.structs.replace(
         used("c"), sides={"nodes": [Node(node_id="n", tree_id="c", parent_id=None, trajectory_id=None, turn=1, q=odd)]}
     )
-    journal.write(("a", "b", "c"), [rewarded, used("b", trajectory("b", extra={"x": [odd]})), beside])
+    journal.write(("a", "b", "c"), [rewarded, used("b", trajectory("b", extra={"x": [odd]})), noded])
     journal.write(("d",), [used("d", trajectory("d", outcome=Outcome(reward=2.0**70)))])
     assert set(journal.read(["a", "b", "c", "d"])) == {"d"}
     journal.close()

@@ -10,10 +10,11 @@ import pytest
 
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.synthesis.rollouts import retrieval as recall
-from agentmill.synthesis.rollouts.retrieval import Card, Retrieval, WordIndex, card_of, drawn, similarity, words_of
+from agentmill.synthesis.rollouts.retrieval import Card, Retrieval, WordIndex, card_of, drawn, words_of
 from agentmill.synthesis.strategies.memory import Memory
 from tests.builders import agent_message, instruction, seen, trajectory
 from tests.ruin_environment import ruin_task
+from tests.synthesis.rollouts.similarity import similarity
 from tests.synthesis.strategies.exploring import library
 
 TASK = ruin_task()

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 import agentmill.synthesis.sandbox
+from agentmill.schemas.arrow.check import MOST_LEVELS
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.synthesis.sandbox import (
     Limits,
@@ -24,6 +25,7 @@ from agentmill.synthesis.sandbox import (
     Session,
     backend,
     bubblewrap,
+    inside,
     pool,
 )
 from agentmill.synthesis.sandbox.backend import Started
@@ -95,6 +97,10 @@ def test_a_value_that_is_nested_too_deeply_is_none_and_the_names_stay(session: S
     assert given.reason == (None if levels <= 200 else "exception")
     assert levels <= 200 or levels > 900 or "more than 200 levels" in str(given.error)
     assert session.run("len(value)").value == 1
+
+
+def test_a_value_may_be_nested_as_deeply_as_in_a_table() -> None:
+    assert inside.MOST_LEVELS == MOST_LEVELS
 
 
 def test_a_function_is_called_with_json_and_returns_json(session: Session) -> None:

@@ -14,7 +14,7 @@ from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.sft import Sft
 from agentmill.synthesis.policies.policy import Conversation, PolicySettings, Turn
 from agentmill.synthesis.policies.scripted import ScriptedPolicy
-from agentmill.synthesis.rollouts.retrieval import instruction_of, retold, similarity, words_of
+from agentmill.synthesis.rollouts.retrieval import instruction_of, retold, words_of
 from agentmill.synthesis.strategies.memory import Memory
 from agentmill.synthesis.strategies.revise import Revise
 from agentmill.synthesis.strategies.sample import Sample
@@ -22,6 +22,7 @@ from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.builders import agent_message, instruction, seen, trajectory
 from tests.errors import user_error
 from tests.ruin_environment import RuinEnvironment, gambler, ruin_task
+from tests.synthesis.rollouts.similarity import similarity
 from tests.synthesis.strategies.exploring import exploration, explore, library, only
 
 HINT = "go right at once"
