@@ -118,7 +118,8 @@ class TokenShards(Generic[E, C]):
             own = [file for file in files[rank::processes] if not self._is_made(file[0])]
             self._make(own, max(1, len(os.sched_getaffinity(0)) // processes))
             # A process that fails ends the others, too: their launcher sees to it.
-            while not all(self._counts_file(number).exists() for number, _ in files):
+            missing = [number for number, _ in files]
+            while missing := [number for number in missing if not self._is_made(number)]:
                 time.sleep(WAIT_S)
         return [
             msgspec.json.decode(self._counts_file(number).read_bytes(), type=self.maker.counts) for number, _ in files
@@ -185,14 +186,11 @@ class TokenShards(Generic[E, C]):
         write_atomically(self._counts_file(number), msgspec.json.encode(counts), self.folder)
 
     def _is_made(self, number: int) -> bool:
-        """Whether a file of rows was made, and can be read; one that is damaged is made anew."""
-        counts = self._counts_file(number)
+        """Whether a file of rows was made, and can be read; one that is damaged its process makes anew."""
         try:
-            msgspec.json.decode(counts.read_bytes(), type=self.maker.counts)
+            msgspec.json.decode(self._counts_file(number).read_bytes(), type=self.maker.counts)
             _mapped(self._file(number))
         except (OSError, ValueError, pa.ArrowException, msgspec.MsgspecError):
-            # Other processes wait until it is there.
-            counts.unlink(missing_ok=True)
             return False
         return True
 

@@ -135,6 +135,28 @@ def test_a_damaged_file_is_made_anew(table: Table, tmp_path: Path, name: str, co
     assert again.open()["weight"][:] == [number / 4 for number in range(sum(SIZES))]
 
 
+def test_a_damaged_file_of_another_process_is_waited_for(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards_of(table, tmp_path).make()
+    file = tmp_path / "tokens" / "00000.arrow"
+    whole, waits = file.read_bytes(), list[float]()
+    file.write_bytes(whole[:-100])
+
+    def made_anew(seconds: float) -> None:
+        waits.append(seconds)
+        file.write_bytes(whole)
+
+    monkeypatch.setattr(token_shards.time, "sleep", made_anew)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    second = shards_of(table, tmp_path)
+    second.make()
+    assert len(waits) == 1
+    assert made(second)["part-00000.parquet"] == 1
+    assert len(second.open()) == sum(SIZES)
+
+
 def test_what_was_made_otherwise_is_removed(table: Table, tmp_path: Path) -> None:
     shards_of(table, tmp_path).make()
     other = shards_of(table, tmp_path, identity="two")
