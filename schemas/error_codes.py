@@ -80,7 +80,7 @@ class ErrorCode(StrEnum):
     SCHEMA_BROKEN = "schema-broken", "A table breaks the schema of its records, or does not tell its version."
     COLUMN_MISSING = "column-missing", "A table lacks a column."
     NO_RECORDS = "no-records", "A table or file holds no records."
-    RECORD_TWICE = "record-twice", "An id is in two tables that must not overlap."
+    RECORD_TWICE = "record-twice", "An id is in a table twice, or in two that must not overlap."
     RECORDS_CONFLICT = "records-conflict", "Tables hold different records of one id."
     ANNOTATION_MISSING = "annotation-missing", "A step asks for a verdict, label or value that no table holds."
     SELECTION_OF_STEPS = "selection-of-steps", "A table selects steps where whole trajectories are expected."

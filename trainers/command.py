@@ -89,6 +89,8 @@ def output_of(settings: TrainSettings) -> Path:
 
 OFFLINE = "HF_HUB_OFFLINE"
 GIVEN_OFFLINE = os.environ.get(OFFLINE)
+GPUS = "CUDA_VISIBLE_DEVICES"
+GIVEN_GPUS = os.environ.get(GPUS)
 """What the user has set, before ``prepare_environment`` does."""
 
 INTERRUPTED = "interrupted; the same command continues from the last checkpoint"
@@ -122,7 +124,7 @@ def use_one_gpu(environment: MutableMapping[str, str]) -> None:
     """
     if "WORLD_SIZE" not in environment:
         # The first of those that are visible: a scheduler may have given this process other GPUs than 0.
-        environment["CUDA_VISIBLE_DEVICES"] = environment.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+        environment[GPUS] = environment.get(GPUS, "0").partition(",")[0]
 
 
 def exit_code_of(work: Callable[[], object], interrupted: str) -> int:

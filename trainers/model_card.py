@@ -249,7 +249,11 @@ def validation_sentence(validation: ValidationRecord | None) -> str:
         return ""
     counts = validation.counts
     dropped = "".join(f", {number} {reason}" for reason, number in validation.reasons.items())
-    shared = f"; {validation.shared_tasks} of their tasks were trained on too" if validation.shared_tasks else ""
+    shared = (
+        f"; {validation.shared_tasks} of their tasks or trajectories were trained on too"
+        if validation.shared_tasks
+        else ""
+    )
     return (
         f"Validation: {counts.read} rows that were not trained on = {counts.used} used + {counts.dropped}"
         f" dropped{dropped}{shared}.\n"

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from agentmill.trainers.command import exit_code_of, prepare_environment
+from agentmill.trainers import command
+from agentmill.trainers.command import exit_code_of, prepare_environment, say
 
 if __name__ == "__main__":
     prepare_environment()
@@ -21,7 +22,7 @@ from transformers.utils.import_utils import is_flash_attn_2_available, is_flash_
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
-from agentmill.schemas.launch import check_sharding
+from agentmill.schemas.launch import GPU_NAME, check_sharding
 from agentmill.schemas.models import read_json
 from agentmill.schemas.training import BITSANDBYTES_OPTIMIZERS, TrainConfig
 from agentmill.trainers.launch import sharing_of_model
@@ -68,6 +69,11 @@ def check_requirements(trainer: str, settings: TrainConfig) -> None:
             raise UserError(
                 f"{setting} needs a GPU, and PyTorch sees none here; {instead}",
                 ErrorCode.GPU_MISSING,
+            )
+        if GPU_NAME.match(command.GIVEN_GPUS or ""):
+            say(
+                f"warning: {command.GPUS}={command.GIVEN_GPUS} names GPUs, and PyTorch sees none; this trains on the"
+                " CPU (`nvidia-smi -L` lists the GPUs; an empty value goes without any)"
             )
     if settings.attention in FLASH and precision_of(settings) != "bf16":
         raise UserError(

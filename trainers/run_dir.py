@@ -132,7 +132,9 @@ def _validation(settings: TrainSettings, table: Table, validated_on: Table) -> V
         return None
     chosen = choose_validation(settings.validates, settings.seed, table, validated_on)
     if chosen.shared_tasks:
-        say(f"warning: {chosen.shared_tasks} tasks of the validation rows have rows that are trained on")
+        say(
+            f"warning: {chosen.shared_tasks} tasks or trajectories of the validation rows have rows that are trained on"
+        )
     return chosen
 
 

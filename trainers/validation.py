@@ -41,7 +41,10 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class ValidationSource:
-    """The rows to validate on: all of ``table``, or those ``held_out`` of it; ``shared_tasks`` are trained on too."""
+    """The rows to validate on: all of ``table``, or those ``held_out`` of it.
+
+    ``shared_tasks`` of their tasks are trained on too; of rows without a task it is their trajectories.
+    """
 
     table: Table
     held_out: HeldOut | None
@@ -56,7 +59,7 @@ def group_of(row: Any) -> str:
 def open_validation_table(settings: TrainSettings, table: Table) -> Table | None:
     """The table to validate on, which may be that of the rows to train on, ``None`` without validation.
 
-    Raises ``UserError`` if it is missing or holds another record than ``table``.
+    Raises ``UserError`` if it is missing or empty, holds another record than ``table``, or the same rows.
     """
     if settings.validates is None:
         return None
@@ -71,7 +74,17 @@ def open_validation_table(settings: TrainSettings, table: Table) -> Table | None
             ErrorCode.WRONG_RECORD_TYPE,
         )
     if found.manifest.counts.written == 0:
-        raise UserError(f"validation_rows: {path} holds no rows", ErrorCode.NO_RECORDS)
+        raise UserError(
+            f"validation_rows: {path} holds no rows; look at why with `agentmill inspect {path}`, or set aside a share"
+            " of the rows (validation.share)",
+            ErrorCode.NO_RECORDS,
+        )
+    if found.digest == table.digest:
+        raise UserError(
+            f"validation_rows: {path} holds the rows that are trained on; name other rows, or set aside a share of"
+            " them (validation.share)",
+            ErrorCode.GIVEN_TWICE,
+        )
     return found
 
 
@@ -81,8 +94,8 @@ def choose_validation(config: ValidationConfig, seed: int, table: Table, validat
     Raises ``UserError`` where a split has no rows, or nothing would be left to train on.
     """
     if validation is not table:
-        tasks = {group for group, _, knows in groups_of(table) if knows}
-        return ValidationSource(validation, None, len(tasks & {group for group, _, _ in groups_of(validation)}))
+        shared = {group for group, _ in groups_of(table)} & {group for group, _ in groups_of(validation)}
+        return ValidationSource(validation, None, len(shared))
     if config.split is not None:
         return ValidationSource(table, *split_rows(table, config.split))
     return ValidationSource(table, HeldOut(draw_groups(table, cast(float, config.share), seed)))
@@ -93,10 +106,9 @@ def split_rows(table: Table, split: str) -> tuple[HeldOut, int]:
     inside: set[str] = set()
     others: set[str] = set()
     splits: Counter[str | None] = Counter()
-    for group, found, knows in groups_of(table):
+    for group, found in groups_of(table):
         splits[found] += 1
-        if knows or found == split:
-            (inside if found == split else others).add(group)
+        (inside if found == split else others).add(group)
     if not splits[split] or len(splits) == 1:
         named = sorted((name or "without a split", number) for name, number in splits.items())
         listed = ", ".join(f"{name}: {number}" for name, number in named)
@@ -116,7 +128,7 @@ def draw_groups(table: Table, share: float, seed: int) -> frozenset[str]:
 
     Raises ``UserError`` if all rows are of one task.
     """
-    sizes = Counter(group for group, _, _ in groups_of(table))
+    sizes = Counter(group for group, _ in groups_of(table))
     if len(sizes) < 2:
         raise UserError(
             f"validation.share: the rows of {table.folder} are all of one task, so none can be set aside without it"
@@ -135,8 +147,8 @@ def draw_groups(table: Table, share: float, seed: int) -> frozenset[str]:
     return frozenset(drawn or [min(order, key=lambda group: sizes[group])])
 
 
-def groups_of(table: Table) -> Iterator[tuple[str, str | None, bool]]:
-    """Of each row its group and its split, and whether the group is a task."""
+def groups_of(table: Table) -> Iterator[tuple[str, str | None]]:
+    """Of each row its group and its split."""
     for path in table.shards():
         with parquet_errors(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
             # Of a few columns only: the messages of a large table do not fit in memory.
@@ -144,7 +156,7 @@ def groups_of(table: Table) -> Iterator[tuple[str, str | None, bool]]:
             for batch in file.iter_batches(columns=names):
                 for row in cast("Iterable[dict[str, str | None]]", batch.to_pylist()):
                     group = next(value for name in GROUPS if (value := row.get(name)) is not None)
-                    yield group, row.get("split"), row.get("task_id") is not None
+                    yield group, row.get("split")
 
 
 def validation_batches(lengths: Sequence[int], size: int, rank: int, processes: int) -> list[list[int]]:

@@ -14,7 +14,7 @@ from agentmill.pipelines.engine.errors import dead_letter
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
 from agentmill.pipelines.operators.bounds import Most, Rows, least, mapped, product
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
-from agentmill.pipelines.operators.rollout import Acting
+from agentmill.pipelines.operators.rollout import Acting, is_planner
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
 from agentmill.pipelines.serving.models import ModelConfig
@@ -70,9 +70,12 @@ class Branch(FilterParameters, Acting, BranchStrategy):
         super().check_models(models)
         # As for temperature 0, this is no warning: equal branches would count as samples.
         fixed = self.given is not None and (self.depth == 1 or self.then == "recorded")
-        if self.k > 1 and fixed and not self.distinct:
+        # A branch has the environment of its parent, with the same seed, so that a plan is the same each time.
+        planned = all(is_planner(models[role]) for role in self.drawing(models))
+        if self.k > 1 and (fixed or planned) and not self.distinct:
+            why = "no model takes a turn after `given`" if fixed else "an expert keeps to its plan"
             raise UserError(
-                f"k: {self.k} makes {self.k} equal branches of a turn, since no model takes a turn after `given`\n"
+                f"k: {self.k} makes {self.k} equal branches of a turn, since {why}\n"
                 "give `k: 1`, or let a model take the turns",
                 ErrorCode.DRAWS_EQUAL,
             )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Mut
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -117,8 +118,8 @@ def distinct(table: Table, column: str) -> frozenset[str]:
 
 
 def check_disjoint(tables: Sequence[Table]) -> None:
-    """Raises ``UserError`` where a record of one id is in two of the tables: annotations of one would go for both."""
-    if len(tables) < 2:
+    """Raises ``UserError`` where one id is in the tables twice: annotations of one record would go for both."""
+    if not _repeat_ids(tables):
         return
     ids = [ids_of(table) for table in tables]
     counts = pa.chunked_array([chunk for each in ids for chunk in each.chunks], pa.large_string()).value_counts()
@@ -133,6 +134,16 @@ def check_disjoint(tables: Sequence[Table]) -> None:
         "leave out one of the tables, or make one of them again, with another seed",
         ErrorCode.RECORD_TWICE,
     )
+
+
+def _repeat_ids(tables: Sequence[Table]) -> bool:
+    """Whether an id may be in the tables twice; of each, a hash of 8 bytes is held."""
+    import polars as pl
+
+    columns = [(path, table.record_type, key_of(table.record_type)) for table in tables for path in table.shards()]
+    parts = [pl.Series(read_columns(path, kind, [key])[key]).hash().to_numpy() for path, kind, key in columns]
+    hashes = np.sort(np.concatenate(parts)) if parts else np.array([])
+    return bool((hashes[1:] == hashes[:-1]).any())
 
 
 OF_OTHERS = "_of_others"

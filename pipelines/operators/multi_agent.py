@@ -12,6 +12,7 @@ from agentmill.pipelines.operators.bounds import Most, mapped, product
 from agentmill.pipelines.operators.operator import Inputs, StepContext
 from agentmill.pipelines.operators.rollout import Episodes
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.errors import near_match
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.view import Unused
@@ -44,6 +45,11 @@ class MultiAgent(Episodes, MultiAgentStrategy):
     def policies(self) -> dict[str, str]:
         """The models by role; those without one of their own are played by that of the actor."""
         return {**super().policies(), **self.models}
+
+    def choosing(self, models: Mapping[str, ModelConfig]) -> list[str]:
+        """As ``Acting.choosing``, of those who act: the others only speak."""
+        acting = {role.name if role.name in self.models else ACTOR for role in self.roles if role.acts}
+        return [role for role in super().choosing(models) if role in acting]
 
     def calls_of_piece(self, turns: Most) -> dict[str, Most]:
         """Each agent may speak all messages and propose all actions; a reviewer is asked of each that may be vetoed."""

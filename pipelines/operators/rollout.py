@@ -102,6 +102,10 @@ class Acting(EpisodeParameters, Operator):
         """The roles in ``models`` of which one must draw for several episodes of one prompt to differ."""
         return [role for role in models if role not in HELPERS]
 
+    def choosing(self, models: Mapping[str, ModelConfig]) -> list[str]:
+        """The roles in ``models`` that choose among the admissible actions, where there is a choice."""
+        return self.drawing(models)
+
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
         """Raises ``UserError`` where the draws of a model on one prompt would all be the same.
 
@@ -150,7 +154,7 @@ class Acting(EpisodeParameters, Operator):
 
     def _check_choosing(self, models: Mapping[str, ModelConfig]) -> None:
         wanted = self.wants_admissible()
-        unable = [role for role in self.drawing(models) if models[role].policy == "openai"]
+        unable = [role for role in self.choosing(models) if models[role].policy == "openai"]
         if wanted and unable:
             raise UserError(
                 f"`{wanted}`: policy 'openai' (role {unable[0]}) cannot choose among given answers; `vllm` can\n"

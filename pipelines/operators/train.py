@@ -247,7 +247,8 @@ class Validation(msgspec.Struct, frozen=True):
         )
         if not self.shared_tasks:
             return [note]
-        return [note, f"warning: {self.shared_tasks} tasks of the validation rows have rows that were trained on"]
+        shared = f"{self.shared_tasks} tasks or trajectories of the validation rows have rows that were trained on"
+        return [note, f"warning: {shared}"]
 
 
 class Report(msgspec.Struct, frozen=True):

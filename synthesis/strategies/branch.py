@@ -108,6 +108,8 @@ class Branch(EpisodeParameters):
             raise ValueError(f"`edits` names one twice: {', '.join(self.edits)}")
         if self.edits != ["replace"] and (self.then != "recorded" or self.k > 1):
             raise ValueError("`edits` goes with `then: recorded` and `k: 1`: one branch for each edit of a turn")
+        if self.edits == ["remove"] and self.turns == "last":
+            raise ValueError("`edits: [remove]` removes no last turn, since nothing follows it; give other `turns`")
         return self
 
     @property
@@ -128,7 +130,7 @@ class Branch(EpisodeParameters):
         if trajectory.generation is None:
             return []
         steps = first_actions(trajectory.content)
-        turns = self._turns(trajectory, annotations, steps)
+        turns = [turn for turn in self._turns(trajectory, annotations, steps) if self._edits(trajectory, turn)]
         if self.given is None:
             return turns
         return [turn for turn in turns if turn in steps and annotations.label(self.given, steps[turn]) is not None]
@@ -214,10 +216,13 @@ class Branch(EpisodeParameters):
                 yield msgspec.structs.replace(plan, extra=extra, max_turns=limit)
 
     def _attempts(self, parent: Trajectory, turn: int) -> Iterator[tuple[EditName, int]]:
-        """The branches from a turn. The last one is not removed: nothing would be left of the branch."""
-        for edit in self.edits:
-            if edit != "remove" or turn < last_turn(parent):
-                yield from ((edit, attempt) for attempt in range(self.k))
+        """The branches from a turn."""
+        for edit in self._edits(parent, turn):
+            yield from ((edit, attempt) for attempt in range(self.k))
+
+    def _edits(self, parent: Trajectory, turn: int) -> list[EditName]:
+        """The edits of a turn. The last one is not removed: nothing would be left of the branch."""
+        return [edit for edit in self.edits if edit != "remove" or turn < last_turn(parent)]
 
 
 class Teaching:

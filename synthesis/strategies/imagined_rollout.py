@@ -92,14 +92,16 @@ class SimulatedRollout:
         """
         # Also of a broken answer: turns that are whole need not be written again.
         written, ending, broken = read(text)
+        whole = broken is None or broken.written.lstrip().startswith("]")  # the list of turns, if not what follows it
         for place, each in enumerate([] if self.finished else written):
             if len(self.turns) == self._max_turns:
                 return None
             try:
-                self._add(each, last=broken is None and place == len(written) - 1)
+                self._add(each, last=whole and place == len(written) - 1)
             except Fault as fault:
                 raise Fault(fault.reason, fault.detail, _source(each)) from fault
         if broken is not None:
+            self.finished = whole and bool(self.turns)
             raise broken
         if not self.turns:
             raise Fault("no_turns", "there is no turn at all", text)

@@ -37,6 +37,9 @@ class SimulatedEpisode(Episode):
         """As ``Episode.take_turn``. Raises what ``SimulatedEnvironment.answer`` raises, too."""
         environment = self.environment
         assert isinstance(environment, SimulatedEnvironment)
+        # Nothing would answer what the policy is asked for.
+        if environment.asked == self.plan.max_turns:
+            return "max_turns"
         drawn = await self.draw([self.turn_seed()], policy)
         if isinstance(drawn, str):
             return drawn

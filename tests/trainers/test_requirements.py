@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from transformers import trainer_optimizer
 
 from agentmill.schemas.training import BITSANDBYTES_OPTIMIZERS, SftConfig, TrainConfig
-from agentmill.trainers import requirements
+from agentmill.trainers import command, requirements
 from agentmill.trainers.requirements import check_requirements, precision_of
 from agentmill.trainers.requirements import main as requirements_main
 from agentmill.trainers.sft import main
@@ -70,6 +70,18 @@ def test_what_only_a_gpu_can_do_is_refused_without_one(given: dict[str, Any], na
 @pytest.mark.usefixtures("all_installed")
 def test_what_a_cpu_can_do_is_taken() -> None:
     check_requirements("sft", settings(attention="eager", optimizer="adamw_8bit", lora={"quantize": "8bit"}))
+
+
+@pytest.mark.usefixtures("all_installed")
+@pytest.mark.parametrize(
+    ("given", "warned"), [("3,9", True), ("GPU-1f", True), ("", False), ("-1", False), (None, False)]
+)
+def test_gpus_that_are_named_and_not_there_are_warned_of(
+    given: str | None, warned: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "GIVEN_GPUS", given)
+    check_requirements("sft", settings())
+    assert (f"warning: CUDA_VISIBLE_DEVICES={given} names GPUs" in capsys.readouterr().err) == warned
 
 
 @pytest.mark.usefixtures("all_installed")

@@ -147,7 +147,7 @@ def test_a_damaged_file_of_another_process_is_waited_for(
         waits.append(seconds)
         file.write_bytes(whole)
 
-    monkeypatch.setattr(token_shards.time, "sleep", made_anew)
+    monkeypatch.setattr(time, "sleep", made_anew)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     second = shards_of(table, tmp_path)

@@ -132,6 +132,20 @@ def test_a_table_of_its_own_holds_the_same_record(tmp_path: Path) -> None:
     with user_error("wrong-record-type", "PreferenceRow", "expected SftRow"):
         open_validation_table(SftSettings(**places, validation_rows=str(tmp_path / "pairs")), trained)
     assert open_validation_table(SftSettings(**places), trained) is None
+    with user_error("given-twice", "validation_rows", "validation.share"):
+        open_validation_table(SftSettings(**places, validation_rows=places["rows"]), trained)
+    write_table(tmp_path / "empty", [])
+    with user_error("no-records", "agentmill inspect", "validation.share"):
+        open_validation_table(SftSettings(**places, validation_rows=str(tmp_path / "empty")), trained)
+
+
+def test_trajectories_on_both_sides_are_counted_where_rows_have_no_task(tmp_path: Path) -> None:
+    records = [msgspec.structs.replace(row, task_id=None, trajectory_id=f"run-{n}") for n, row in enumerate(rows(6))]
+    trained, found = (
+        Table.open(write_table(tmp_path / name, part))
+        for name, part in (("rows", records[:4]), ("others", records[2:]))
+    )
+    assert choose_validation(ValidationConfig(), 0, trained, found).shared_tasks == 2
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 7, 16, 25])
@@ -199,6 +213,7 @@ def test_the_loss_is_that_of_all_tokens_and_validating_changes_no_step(
     others = [
         msgspec.structs.replace(
             row,
+            trajectory_id="another",
             messages=[
                 msgspec.structs.replace(message, weight=0.5 if number % 2 and message.train else message.weight)
                 for message in row.messages

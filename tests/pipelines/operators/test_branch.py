@@ -82,6 +82,14 @@ def test_what_cannot_be_branched_from_is_dropped_with_its_reason(world: Path) ->
     assert (errors.counts, errors.reasons) == (Counts(read=4, used=0, dropped=4, written=0), {"no_turn": 4})
 
 
+def test_a_run_without_a_turn_that_can_be_removed_is_dropped(world: Path) -> None:
+    removed = {"policy": "p", "of": "lost", "then": "recorded", "edits": ["remove"], **ON}
+    manifest = run(world, "branch", "b", actor("1.0"), **removed)
+    # Of runs of 1 to 4 turns all but the last one can be removed.
+    assert (manifest.counts.read, manifest.reasons["no_turn"]) == (1 + 2 + 3 + 1, 1)
+    assert [letter.reason for letter in dropped_of(world / "b")].count("no_turn") == 1
+
+
 def test_no_branch_starts_from_a_state_that_a_model_made_up(world: Path) -> None:
     imagined = json.dumps(
         {"turns": [{"action": "right", "observation": "One more."}] * 3, "ending": {"status": "unfinished"}}
@@ -249,6 +257,16 @@ def test_several_branches_of_turns_that_nobody_draws_are_refused(rest: dict[str,
     stage("branch", k=3, **{**given, "then": "actor", "depth": "end"}).check_models(models)
 
 
+def test_several_branches_of_an_expert_that_never_errs_are_refused() -> None:
+    expert = {"actor": ModelConfig(policy="expert")}
+    with user_error("draws-equal", "k: 2", "an expert keeps to its plan"):
+        stage("branch", k=2, policy="p", of="x", **ON).check_models(expert)
+    stage("branch", k=2, policy="p", of="x", distinct=True, **ON).check_models(expert)
+    stage("branch", k=2, policy="p", of="x", **ON).check_models({"actor": ModelConfig(policy="expert", mistakes=0.2)})
+    drawn = {**expert, "teacher": ModelConfig(policy="openai", model="m", endpoints=["http://localhost:1"])}
+    stage("branch", k=2, policy="p", teacher="t", of="x", **ON).check_models(drawn)
+
+
 def test_an_expert_with_thoughts_branches_from_what_has_room_for_them(world: Path) -> None:
     run(world, "sample", "called", actor("1.0"), policy="p", scaffold="tools", max_turns=1, **ON)
     write_table(world / "both", [[*rows_of(world / "called"), *rows_of(world / "lost")]], Trajectory)
@@ -322,6 +340,11 @@ class Turns:
             "branch",
             {"of": "x", "then": "recorded", "edits": ["remove"], "teacher": "t"},
             ("rule-broken", "edits: [remove]", "teacher"),
+        ),
+        (
+            "branch",
+            {"of": "x", "then": "recorded", "edits": ["remove"], "turns": "last"},
+            ("rule-broken", "edits: [remove]", "turns"),
         ),
         ("revise", {"feedback": "critic"}, ("rule-broken", "feedback: critic")),
         ("branch", {"of": "x", "scaffold": "tools"}, ("rule-broken", "scaffold")),

@@ -69,3 +69,8 @@ def test_a_common_id_names_the_tables_that_hold_it(tmp_path: Path) -> None:
         f"{tmp_path}/a and {tmp_path}/c both hold Task 1 (2 such ids); expected every id once\n"
         "leave out one of the tables, or make one of them again, with another seed"
     )
+
+
+def test_an_id_that_is_twice_in_one_table_names_it(tmp_path: Path) -> None:
+    with user_error("record-twice", f"{tmp_path}/one holds twice Task 1 (1 such ids)"):
+        check_disjoint([seed_table(tmp_path / "one", [task(each) for each in "1213"])])

@@ -237,6 +237,19 @@ def test_models_of_roles_are_found_and_named_in_no_digest(world: Path) -> None:
     assert one.parameters.provenance_config(one.context) == other.parameters.provenance_config(other.context)
 
 
+def test_only_who_acts_has_to_choose_among_admissible_actions() -> None:
+    speaker = ModelConfig(policy="openai", model="m", endpoints=["http://localhost:1"])
+    chooser = ModelConfig(policy="vllm", model="m", endpoints=["http://localhost:1"])
+    roles = [{"name": "planner"}, {"name": "actor", "acts": True}]
+    given = {"policy": "p", "roles": roles, "models": {"planner": "q"}, "constrain": "admissible", **ON}
+    stage("multi_agent", **given).check_models({"actor": chooser, "planner": speaker})
+    for models in ({"actor": speaker, "planner": chooser}, {"actor": speaker}):
+        with user_error("key-not-for-this", "constrain: admissible", "role actor"):
+            stage("multi_agent", **{**given, "models": dict.fromkeys(models.keys() - {"actor"}, "q")}).check_models(
+                models
+            )
+
+
 @pytest.mark.parametrize(
     ("step", "message"),
     [

@@ -151,7 +151,7 @@ def test_the_summary_of_a_run_has_the_validation_loss() -> None:
     report = msgspec.convert(record, Report)
     assert report.notes == [
         "validation loss nan on 4 rows that were not trained on; lowest 0.5000 at step 3, the model is that of step 3",
-        "warning: 2 tasks of the validation rows have rows that were trained on",
+        "warning: 2 tasks or trajectories of the validation rows have rows that were trained on",
     ]
     assert msgspec.structs.replace(report, validation=None).notes == []
 

@@ -143,6 +143,15 @@ async def test_a_word_behind_which_json_breaks_off_is_not_the_last() -> None:
     assert done(run) == [{"amount": 1}, {"amount": 2}]
 
 
+async def test_a_last_word_stands_where_json_breaks_off_in_the_ending() -> None:
+    cut = written(add(1), CLOSING).rpartition('"status"')[0]
+    writer = sayer(cut, written(status="failure"))
+    run = await imagined(writer, scaffold="tools")
+    assert [(fault["turn"], fault["reason"]) for fault in run.extra["repaired"]] == [(3, "malformed")]
+    assert "Write the ending anew and no turns" in asked(writer, 1)
+    assert (done(run), run.extra["claim"]["status"]) == ([{"amount": 1}, "I am done."], "failure")
+
+
 def test_braces_before_the_json_do_no_harm() -> None:
     turns = [turn("add 1"), turn("add 2")]
     for preamble in ("<think>Like {this}, or {}?</think>", 'The form is {"turns": [...]}; so: ', '{"plan": [1]} '):

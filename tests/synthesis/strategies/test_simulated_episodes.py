@@ -297,6 +297,11 @@ async def test_the_simulator_answers_at_most_as_many_actions_as_there_are_turns(
     assert (run.outcome.truncated, run.outcome.reason) == (True, "max_turns")
     assert run.extra["answers"] == {"asked": 3}
     assert told(run) == ["Paid."] * 3
+    asked = len(run.content)
+    several = scripted([call("sell", it=str(n)) for n in range(3)], "Nobody is asked for this.")
+    used_up = await sold(several, sayer(*[answer("Paid.", changes=True)] * 3), max_turns=3)
+    assert (used_up.outcome.reason, len(used_up.content)) == ("max_turns", asked - 6)
+    assert used_up.usage.prompt_tokens == 1
 
 
 async def test_the_cost_of_both_models_is_that_of_the_trajectory() -> None:
