@@ -128,10 +128,12 @@ def check_disjoint(tables: Sequence[Table]) -> None:
         return
     first = shared[0]
     folders = [str(table.folder) for table, own in zip(tables, ids, strict=True) if pc.index(own, first).as_py() >= 0]
-    holders = f"{' and '.join(folders)} {'both hold' if len(folders) > 1 else 'holds twice'}"
+    several = len(folders) > 1
+    holders = f"{' and '.join(folders)} {'both hold' if several else 'holds twice'}"
+    instead = "leave out one of the tables, or make one of them again, with another seed"
     raise UserError(
         f"{holders} {tables[0].record_type.__name__} {first} ({len(shared)} such ids); expected every id once\n"
-        "leave out one of the tables, or make one of them again, with another seed",
+        f"{instead if several else 'make the table again with an id of its own for each record'}",
         ErrorCode.RECORD_TWICE,
     )
 

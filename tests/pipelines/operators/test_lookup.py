@@ -72,5 +72,5 @@ def test_a_common_id_names_the_tables_that_hold_it(tmp_path: Path) -> None:
 
 
 def test_an_id_that_is_twice_in_one_table_names_it(tmp_path: Path) -> None:
-    with user_error("record-twice", f"{tmp_path}/one holds twice Task 1 (1 such ids)"):
+    with user_error("record-twice", f"{tmp_path}/one holds twice Task 1 (1 such ids)", "id of its own"):
         check_disjoint([seed_table(tmp_path / "one", [task(each) for each in "1213"])])
