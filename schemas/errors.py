@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterable
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
 
 from agentmill.schemas.error_codes import ErrorCode
 
@@ -90,6 +94,38 @@ def is_interrupt(error: BaseException) -> bool:
         at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
     return at is not None
 
+
+def interrupt_main() -> None:
+    """Interrupt the main thread as on Ctrl-C, unless SIGINT is ignored or ends the process at once."""
+    if callable(signal.getsignal(signal.SIGINT)):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@contextlib.contextmanager
+def ignored_interrupts_repeated(again: Callable[[], None] = interrupt_main) -> Iterator[None]:
+    """Call ``again`` soon after an interrupt that came within a destructor or a weak reference's callback.
+
+    Python prints a traceback for such an interrupt and goes on as if there had been none.
+    """
+    earlier = sys.unraisablehook
+
+    def on_ignored(arguments: sys.UnraisableHookArgs) -> None:
+        if isinstance(arguments.exc_value, KeyboardInterrupt):
+            # By a timer: what this hook raises itself would be ignored as well.
+            timer = threading.Timer(_AGAIN_S, again)
+            timer.daemon = True
+            timer.start()
+        else:
+            earlier(arguments)
+
+    sys.unraisablehook = on_ignored
+    try:
+        yield
+    finally:
+        sys.unraisablehook = earlier
+
+
+_AGAIN_S = 0.05
 
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """What moves the cursor, changes colours or turns the direction of writing; a line break and a tab do not count."""

@@ -18,7 +18,7 @@ from typing import NoReturn, TypeVar
 from pydantic import Field, field_validator
 
 from agentmill.schemas.config import override, read_yaml, validate
-from agentmill.schemas.errors import CODE_FILE, UserError, is_interrupt, printable
+from agentmill.schemas.errors import CODE_FILE, UserError, ignored_interrupts_repeated, is_interrupt, printable
 from agentmill.schemas.monitoring import Positive
 from agentmill.schemas.training import DpoConfig, KtoConfig, RewardConfig, SftConfig, TrainConfig
 
@@ -130,7 +130,8 @@ def use_one_gpu(environment: MutableMapping[str, str]) -> None:
 def exit_code_of(work: Callable[[], object], interrupted: str) -> int:
     """Do ``work``, print what stopped it, and return the exit code."""
     try:
-        work()
+        with ignored_interrupts_repeated():
+            work()
     except UserError as error:
         say(error.labelled())
         leave_for_launcher(error.labelled())

@@ -26,7 +26,15 @@ from typing import Any, NoReturn
 import click
 
 from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import LimitReached, NothingUsed, UserError, is_interrupt, near_match, printable
+from agentmill.schemas.errors import (
+    LimitReached,
+    NothingUsed,
+    UserError,
+    ignored_interrupts_repeated,
+    is_interrupt,
+    near_match,
+    printable,
+)
 from agentmill.schemas.extras import missing_modules_explained
 
 
@@ -163,7 +171,8 @@ def main() -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(PrintableFormatter())
-    code = invoke(sys.argv[1:])
+    with ignored_interrupts_repeated():
+        code = invoke(sys.argv[1:])
     if callable(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C, while all is being torn down, ends it at once
     code = TERMINATED if signals and code == INTERRUPTED else code

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from agentmill.pipelines.processes.identity import children_of, words_of
+from agentmill.schemas.errors import ignored_interrupts_repeated
 
 _POLL_S = 0.3
 
@@ -21,7 +21,6 @@ _WORKER_THREAD = "run_worker"
 """The thread of Beam's local runner that waits for the end of a worker process."""
 
 _RUNNER_GRACE_S = 10.0
-_AGAIN_S = 0.05
 
 _RUNNER_THREADS = (_WORKER_THREAD, "beam_control_read", "read_grpc_client_inputs", "wait_until_finish_read", "cancel")
 """It and those that break with it."""
@@ -74,7 +73,8 @@ def interruptible(stop_file: Path) -> Iterator[None]:
     handlers = _Handlers(stop_file)
     handlers.install()
     try:
-        yield
+        with ignored_interrupts_repeated(wake_main):
+            yield
     finally:
         handlers.remove()
 
@@ -85,11 +85,10 @@ class _Handlers:
     def __init__(self, stop_file: Path) -> None:
         self._stop_file = stop_file
         self._interrupt = signal.getsignal(signal.SIGINT)
-        self._uncaught, self._ignored = threading.excepthook, sys.unraisablehook
+        self._uncaught = threading.excepthook
 
     def install(self) -> None:
         """Put them in place of the earlier ones."""
-        sys.unraisablehook = self._on_ignored
         signal.signal(signal.SIGINT, self._on_interrupt)
         signal.signal(_WAKE, self._on_wake)
         threading.excepthook = self._on_uncaught
@@ -98,7 +97,6 @@ class _Handlers:
         """Put the earlier ones back."""
         signal.signal(_WAKE, signal.SIG_IGN)  # a worker that is lost now had nothing left to do
         signal.signal(signal.SIGINT, self._interrupt)
-        sys.unraisablehook = self._ignored
         # Threads of an interrupted run break later still, and their tracebacks would be printed.
         if not stopped.is_set():
             threading.excepthook = self._uncaught
@@ -127,13 +125,6 @@ class _Handlers:
             lose(str(arguments.exc_value))
         elif name not in _RUNNER_THREADS:
             self._uncaught(arguments)
-
-    def _on_ignored(self, arguments: sys.UnraisableHookArgs) -> None:
-        if isinstance(arguments.exc_value, KeyboardInterrupt):
-            # By a timer: what this hook raises itself would be ignored as well.
-            threading.Timer(_AGAIN_S, wake_main).start()
-        else:
-            self._ignored(arguments)
 
 
 def lose(worker: str) -> None:

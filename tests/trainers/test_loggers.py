@@ -28,6 +28,7 @@ from agentmill.trainers.reward import main as reward_main
 from agentmill.trainers.run_dir import TrainingSetup, WorkFolder
 from agentmill.trainers.sft import main
 from tests.errors import user_error
+from tests.trainers.tables import rows, write_table
 from tests.trainers.test_resume import curve, kill_at_checkpoint
 
 torch.set_num_threads(1)
@@ -111,7 +112,7 @@ def test_runs_get_the_points_of_both_curves_and_no_path(
     trackers = {name: FakeTracker(name) for name in ("wandb", "trackio")}
     for name, tracker in trackers.items():
         monkeypatch.setitem(sys.modules, name, tracker)
-    table = f"validation_rows={tmp_path / 'rows'}"
+    table = f"validation_rows={write_table(tmp_path / 'others', rows(5))}"
     template = tmp_path / "turns.jinja"
     shutil.copy(model / "chat_template.jinja", template)
     given = ["max_steps=2", "report_to=[wandb, trackio, wandb]", "recipe=eto", table, "validation={every: 2}"]

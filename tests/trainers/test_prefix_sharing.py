@@ -275,7 +275,8 @@ def test_a_training_on_rows_of_steps(config: Path, tmp_path: Path, capsys: pytes
     seen = pq.read_table(tmp_path / "shared" / "rows_seen.parquet").to_pydict()
     assert sorted(seen["row_id"]) == sorted(row.row_id for row in mixed for _ in range(2))
     # Validation counts a token that sequences share once for each, as they do apart.
-    validated = [f"validation_rows={table}", "validation={every: 2}"]
+    others = write_table(tmp_path / "others", mixed[1:])
+    validated = [f"validation_rows={others}", "validation={every: 2}"]
     assert main([*options, *validated, f"batch_size={len(mixed)}", f"output={tmp_path / 'valid'}"]) == 0
     assert main([*shared, *validated, "batch_size=4", f"output={tmp_path / 'valid-shared'}"]) == 0
     losses = [

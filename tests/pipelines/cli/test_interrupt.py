@@ -177,6 +177,35 @@ main.main()
     assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 130
 
 
+@pytest.mark.parametrize(
+    "work",
+    ["main.agentmill.main = lambda *_, **__: work()", "main.main = lambda: command.exit_code_of(work, '')"],
+    ids=["command", "training"],
+)
+def test_an_interrupt_within_a_destructor_ends_a_command(work: str) -> None:
+    code = f"""
+import os, signal, sys, time
+from agentmill.pipelines.cli import main
+from agentmill.trainers import command
+
+class Held:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+
+def work():
+    held = Held()
+    del held
+    time.sleep(30)
+    return 0
+
+{work}
+sys.exit(main.main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, "Exception ignored" in done.stderr) == (130, False), done.stderr
+
+
 TWO = {"runner": {"name": "multi_processing", "workers": 2}}
 
 
