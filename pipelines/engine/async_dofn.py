@@ -26,6 +26,7 @@ from agentmill.pipelines.engine.workspace import Failure, Workspace
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import RAISE_OR_WAIT, UserError
 from agentmill.schemas.extras import missing_extra
+from agentmill.schemas.struct_types import prepare_struct_types
 from agentmill.synthesis.policies.policy import Denied, Unreachable
 
 
@@ -39,6 +40,7 @@ class StageFn(beam.DoFn):
 
     def setup(self) -> None:
         """Report that this worker has started, and begin to give signs of life."""
+        prepare_struct_types()  # the operation may have brought modules with more of them
         self._pulse = pulse(self.workspace)
         with suppress(OSError):
             self.workspace.report()

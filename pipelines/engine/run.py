@@ -29,6 +29,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import LimitReached, UserError
 from agentmill.schemas.records.manifest import disk_errors
 from agentmill.schemas.records.record import SCHEMA_VERSION
+from agentmill.schemas.struct_types import prepare_struct_types
 from agentmill.schemas.tables import Counts, Manifest, ShardFile, Table, write_manifest
 
 _POLL_S = 0.5
@@ -162,6 +163,7 @@ def loss_noticed() -> Iterator[None]:
 
 def work(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace, progress: StageProgress | None) -> float | None:
     """One attempt. Returns the mean utilisation of the servers, if it is known. Raises as ``execute``."""
+    prepare_struct_types()  # this thread, that of the progress and those of workers read the same records
     tracker = Tracker(run.operation, workspace)
     # In this order: the interrupt for a worker that ended may still come while its handler is taken back.
     with (

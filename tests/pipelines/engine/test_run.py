@@ -10,7 +10,7 @@ import polars
 import pyarrow.parquet
 import pytest
 
-from agentmill.pipelines.engine import attempts
+from agentmill.pipelines.engine import async_dofn, attempts, run
 from agentmill.pipelines.engine.execute import StageFailed
 from agentmill.pipelines.engine.provenance import changed, provenance
 from agentmill.pipelines.engine.run import run_stage
@@ -220,6 +220,16 @@ def test_an_empty_input_is_refused_with_what_became_of_its_rows(tmp_path: Path) 
     with user_error("nothing-to-do", "4"):
         run_stage(order(Shout(), Table.open(tmp_path / "out"), tmp_path / "next"))
     assert not (tmp_path / "next").exists()
+
+
+def test_struct_types_are_prepared_before_threads_read_records(
+    tasks: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[str] = []
+    monkeypatch.setattr(run, "prepare_struct_types", lambda: prepared.append("run"))
+    monkeypatch.setattr(async_dofn, "prepare_struct_types", lambda: prepared.append("worker"))
+    run_stage(order(Shout(), tasks, tmp_path / "out"))
+    assert (prepared[0], set(prepared)) == ("run", {"run", "worker"})
 
 
 def test_no_row_meant_for_the_stage(tmp_path: Path) -> None:
