@@ -190,6 +190,11 @@ def parse(raw: Raw) -> JsonObject:
     return dict(document)
 
 
+def present(fields: JsonObject) -> JsonObject:
+    """``fields`` without nulls: a table fills each field that a record lacks with one."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def provenance(raw: Raw, origin: Origin, converter: str, version: str) -> tuple[str, Source]:
     """The id and the source of an ingested trajectory."""
     sha256 = hashlib.sha256(raw.data if isinstance(raw, Decoded) else raw).hexdigest()

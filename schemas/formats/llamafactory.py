@@ -22,7 +22,7 @@ from agentmill.schemas.messages.parts import REASONING
 from agentmill.schemas.messages.reader import MessageReader
 from agentmill.schemas.messages.surface_text import Style, dumped, style_of
 from agentmill.schemas.messages.tools import read_tools, write_tools
-from agentmill.schemas.messages.writer import MessageWriter, WrittenMessage
+from agentmill.schemas.messages.writer import MessageWriter, WrittenMessage, in_order_of_calls
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 
@@ -45,7 +45,7 @@ class PartsReader:
 
     def _read(self, message: Any, place: int) -> tuple[JsonObject, JsonObject, list[JsonObject]]:
         parts = message.get("content") if isinstance(message, dict) else None
-        if not isinstance(parts, list) or message.keys() & _OPENAI:
+        if not isinstance(parts, list) or any(message.get(name) is not None for name in _OPENAI):
             raise FormatError("invalid", f"message {place} is {message!r:.60}, expected a role and a list of parts")
         if message.get("role") not in ROLES:
             known = ", ".join(ROLES)
@@ -102,7 +102,7 @@ class PartsWriter:
 
     def write(self, written: Sequence[WrittenMessage]) -> list[JsonObject]:
         """The messages."""
-        return [self._write(dict(each.message), each.start) for each in written]
+        return [self._write(dict(each.message), each.start) for each in in_order_of_calls(written)]
 
     def _write(self, message: JsonObject, start: int) -> JsonObject:
         message.pop("tool_call_id", None)

@@ -54,7 +54,7 @@ class OpenAi(WithDialect):
         if isinstance(given, str) and style is None:
             losses["messages.spelling"] = 1
         # The name of OpenAI's API before parallel calls, which older data sets still have.
-        named = "functions" if "tools" not in row and isinstance(row.get("functions"), list) else "tools"
+        named = "functions" if not row.get("tools") and isinstance(row.get("functions"), list) else "tools"
         tools, note, lost = read_tools(row.pop(named, None), "object")
         if named == "functions":
             note = {**note, "field": named}

@@ -39,12 +39,11 @@ class XLam(Config):
         row = parse(raw)
         spelling: JsonObject = {}
         answer: list[Any] = []
-        if "conversation" in row:
-            messages = row.pop("conversation")
-        elif isinstance(row.get("messages"), list):
+        messages = row.pop("conversation", None)
+        if messages is None and isinstance(row.get("messages"), list):
             messages = row.pop("messages")
             answer = [_answer(row, spelling)]
-        else:
+        elif messages is None:
             raise FormatError("invalid", "expected 'conversation', or 'messages' with 'output_message' or 'chosen'")
         conversation = MessageReader("compact", WEIGHT).read(messages + answer if answer else messages)
         tools, note, losses = read_tools(row.pop("tools", None), "object")

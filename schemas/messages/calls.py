@@ -111,7 +111,7 @@ class CallReader:
 
     def _rest(self, call: JsonObject, function: JsonObject, index: int) -> None:
         """Keep the fields of a call that no field of ours says."""
-        if "type" not in call:
+        if call.get("type") is None:
             self.conversation.note(index, type="absent")
         if call.keys() <= _CALL and function.keys() <= _FUNCTION:
             return
@@ -127,7 +127,7 @@ def _function(call: Any) -> JsonObject:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise FormatError("unknown_call", f"expected a call with a function and its name, got {call!r:.80}")
-    if call.get("type", "function") != "function":
+    if call.get("type") not in (None, "function"):
         raise FormatError("unknown_call", f"a call is of type {call['type']!r:.60}; known: function")
     return function
 

@@ -7,6 +7,7 @@ as a chat template would show it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from agentmill.schemas.chat import grouped
@@ -32,6 +33,19 @@ class WrittenMessage(NamedTuple):
 
     message: JsonObject
     start: int
+
+
+def in_order_of_calls(written: Sequence[WrittenMessage]) -> list[WrittenMessage]:
+    """The messages, neighbouring results in the order of their calls: formats without ids link them by it."""
+    calls = (call for each in written for call in each.message.get("tool_calls") or ())
+    places = {call["id"]: place for place, call in enumerate(calls) if "id" in call}
+    found: list[WrittenMessage] = []
+    for answered, group in groupby(written, lambda each: each.message.get("tool_call_id") in places):
+        if answered:
+            found += sorted(group, key=lambda each: places[each.message["tool_call_id"]])
+        else:
+            found += group
+    return found
 
 
 class MessageWriter:

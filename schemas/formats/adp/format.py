@@ -111,7 +111,8 @@ def metadata(trajectories: Iterable[Trajectory]) -> JsonObject:
 
 
 def _check(document: JsonObject) -> None:
-    version = document.get("schema_version", "1")
+    version = document.get("schema_version")
+    version = "1" if version is None else version
     if not isinstance(version, str) or version.split(".")[0] != "1":
         raise FormatError("unknown_version", f"expected ADP 1 to {NEWEST}, got {version!r}")
     if version.split(".")[1:2] and version.split(".")[1] not in ("0", "1", "2", "3", "4", "5"):

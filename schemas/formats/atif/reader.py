@@ -107,7 +107,8 @@ class StepReader:
         return known
 
     def _call(self, call: JsonObject, fields: dict[str, Any], held: JsonObject) -> str:
-        name, arguments = call.get("function_name"), call.get("arguments", {})
+        name, arguments = call.get("function_name"), call.get("arguments")
+        arguments = {} if arguments is None else arguments
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise FormatError("invalid", f"step {self.steps} has a call without name or arguments: {call!r:.80}")
         rest = {key: value for key, value in call.items() if key not in ("tool_call_id", "function_name", "arguments")}

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any, ClassVar
 
 from agentmill.schemas.config import Config
-from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, decode, provenance
+from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, decode, present, provenance
 from agentmill.schemas.formats.openhands.old_events import OldEvents
 from agentmill.schemas.formats.openhands.sdk_events import SdkEvents
 from agentmill.schemas.messages.calls import link_remarks
@@ -21,7 +21,7 @@ from agentmill.schemas.profiles.private import REMOVED, PrivatePath
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Outcome, OutcomeStatus, Trajectory
 
-CONVERTER_VERSION = "2"
+CONVERTER_VERSION = "3"
 NAME = "openhands"
 EVENTS = ("history", "trajectory", "events")
 """Where a record of a run holds its events."""
@@ -44,11 +44,12 @@ class OpenHands(Config):
         events, record = _events(decode(raw))
         # Counted without their values, and before anything of the record is kept.
         losses = Losses({key: 1 for key in PERSONAL if record.get(key) is not None})
-        record = {key: value for key, value in record.items() if key not in PERSONAL}
+        record = {key: value for key, value in present(record).items() if key not in PERSONAL}
         for path in _PRIVATE:
             found: Counter[str] = Counter()
             events = path.remove(events, found)
             losses[path.name] += found[REMOVED + path.text]
+        events = [_present(event) for event in events]
         # Only events of the SDK have a kind.
         log = (SdkEvents if any("kind" in each for each in events) else OldEvents)(losses)
         for event in events:
@@ -69,6 +70,12 @@ class OpenHands(Config):
             extra={NAME: renamed(record, kept) | kept},
         )
         return Read(run, +losses, (), log.transcript.remarks + link_remarks(run.content, run.tools))
+
+
+def _present(event: JsonObject) -> JsonObject:
+    """An event without the nulls of a table, in which each has the fields and arguments of all others."""
+    args = event.get("args")
+    return present({**event, "args": present(args)} if isinstance(args, dict) else event)
 
 
 def _events(document: Any) -> tuple[list[JsonObject], JsonObject]:
@@ -101,7 +108,7 @@ def _outcome(record: JsonObject) -> Outcome:
     error = record.get("error")
     reason = error if isinstance(error, str) and error else None
     status: OutcomeStatus = "unknown"
-    if isinstance(resolved, bool | int):
+    if isinstance(resolved, bool | int | float):
         status = "success" if resolved else "failure"
     elif record.get("feedback") in ("positive", "negative"):
         status = "success" if record["feedback"] == "positive" else "failure"

@@ -146,7 +146,7 @@ class MessageParts:
             elif kind == "tool_call_response":
                 more = {key: value for key, value in more.items() if key not in ("id", "response", "result")}
                 call_id = self._answered(part.get("id"), more)
-                shown = part.get("response", part.get("result"))
+                shown = part.get("result") if part.get("response") is None else part["response"]
                 item = TextObservation(content=_json(shown), source="environment", tool_call_id=call_id)
                 self._put(item, more)
             elif part.get("modality") == "image" and isinstance(part.get("uri"), str):
@@ -188,7 +188,7 @@ def _messages(given: Any) -> list[JsonObject]:
 
 
 def _parts(message: JsonObject) -> list[Any]:
-    parts = message.get("parts", message.get("content"))
+    parts = message.get("content") if message.get("parts") is None else message["parts"]
     return parts if isinstance(parts, list) else [] if parts is None else [parts]
 
 

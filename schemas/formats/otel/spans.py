@@ -115,7 +115,7 @@ def _span(given: JsonObject, number: int) -> Span:
     found = [attributes, *found]
     parent = _first(given, _PARENTS)
     status = given.get("status")
-    code = status.get("code", status.get("status_code")) if isinstance(status, dict) else status
+    code = _first(status, ("code", "status_code")) if isinstance(status, dict) else status
     rest = {key: value for key, value in given.items() if key not in ("attributes", "events")}
     if events:
         rest["events"] = [{**each, "attributes": _attributes(each.get("attributes"))} for each in events]

@@ -63,8 +63,10 @@ class ShareGpt(WithDialect):
         """
         row = parse(raw)
         field = FIELDS[0]
-        if not isinstance(row.get(field), _LISTED):
-            field = next((name for name in FIELDS if isinstance(row.get(name), _LISTED)), FIELDS[0])
+        if not isinstance(row.get(field), _LISTED) or not row[field]:
+            listed = [name for name in FIELDS if isinstance(row.get(name), _LISTED)]
+            # A list without turns is taken where no other has any.
+            field = next((name for name in listed if row[name]), next(iter(listed), field))
         given = row.pop(field, None)
         turns, style = read_list(given)
         if not isinstance(turns, list):

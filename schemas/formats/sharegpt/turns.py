@@ -17,7 +17,7 @@ from agentmill.schemas.messages.calls import named_call
 from agentmill.schemas.messages.conversation import Layout, Text, key
 from agentmill.schemas.messages.parts import REASONING
 from agentmill.schemas.messages.surface_text import Style, dumped, style_of
-from agentmill.schemas.messages.writer import WrittenMessage
+from agentmill.schemas.messages.writer import WrittenMessage, in_order_of_calls
 from agentmill.schemas.records.record import JsonObject
 
 KINDS = {
@@ -82,7 +82,7 @@ class TurnReader:
         if not isinstance(turn, dict):
             raise FormatError("invalid", f"turn {place} is {turn!r:.60}, expected an object")
         if self.names is None:
-            self.names = Names("role", "content") if "role" in turn and "from" not in turn else Names()
+            self.names = Names("role", "content") if turn.get("from") is None and turn.get("role") else Names()
         by, text_field = self.names
         speaker = turn.get(by)
         kind = KINDS.get(speaker) if isinstance(speaker, str) else None
@@ -92,7 +92,7 @@ class TurnReader:
         if self.aliases.setdefault(kind, speaker) != speaker:
             note["from"] = speaker
         # Taking one of the two would drop the other silently.
-        if by != "role" and ("role" in turn or "content" in turn):
+        if by != "role" and not (turn.get("role") is None and turn.get("content") is None):
             raise FormatError("invalid", f"turn {place} has fields of two formats: {', '.join(turn)}")
         message: JsonObject = {"role": "assistant" if kind == "function_call" else kind}
         for name, value in turn.items():
@@ -183,7 +183,7 @@ class TurnWriter:
 
     def write(self, written: Sequence[WrittenMessage]) -> list[JsonObject]:
         """The turns; a message with a text and calls becomes two."""
-        return [turn for each in written for turn in self._write(dict(each.message), each.start)]
+        return [turn for each in in_order_of_calls(written) for turn in self._write(dict(each.message), each.start)]
 
     def _write(self, message: JsonObject, start: int) -> list[JsonObject]:
         note = self.spelling.get(key(start), {})
@@ -199,9 +199,13 @@ class TurnWriter:
             return [self._turn(kind, note, content, message)]
         functions = [call["function"] for call in calls]
         body = note.get("value") or dumped(functions[0] if len(functions) == 1 else functions, self.style)
-        call = self._turn("function_call", note, with_thought(reasoning, body), message)
         flag = {LOSS_FIELD: message[LOSS_FIELD]} if LOSS_FIELD in message else {}
-        return [call] if not content else [self._turn("assistant", {}, content, flag), call]
+        opening = []
+        if content:
+            # The model thought before it wrote the text.
+            thought, reasoning = (reasoning, None) if isinstance(content, str) else (None, reasoning)
+            opening = [self._turn("assistant", {}, with_thought(thought, content), flag)]
+        return [*opening, self._turn("function_call", note, with_thought(reasoning, body), message)]
 
     def _turn(self, kind: str, note: JsonObject, content: Any, rest: JsonObject) -> JsonObject:
         speaker = note.get("from", self.aliases[kind])

@@ -42,7 +42,7 @@ from agentmill.schemas.records.trajectory import (
     WebObservation,
 )
 
-CONVERTER_VERSION = "1"
+CONVERTER_VERSION = "2"
 NAME = "steps"
 _PAGE = ("html", "axtree", "url")
 
@@ -225,7 +225,7 @@ class Steps(WithDialect):
         paths = self.observation.named()
         found = {name: value_at(step, path) for name, path in paths.items()}
         texts = {name: value for name, value in found.items() if isinstance(value, str) and name != "error"}
-        error = bool(found.get("error"))
+        error = _is_error(found.get("error"))
         taken = [paths[name] for name in texts] + ([paths["error"]] if found.get("error") is True else [])
         image = ImageObservation(content=texts["image"], source="environment") if texts.get("image") else None
         items: list[AnyObservation] = []
@@ -243,13 +243,13 @@ class Steps(WithDialect):
         thought = _text_at(step, self.thought)
         message = _text_at(step, self.action.message)
         actions, taken = self._acted(step)
+        if message and not actions:
+            actions, taken = [MessageAction(content=message)], [str(self.action.message)]
         if thought and not actions:
             actions, taken = [MessageAction(content=thought)], [str(self.thought)]
         elif thought and actions[0].description is None:
             actions[0] = msgspec.structs.replace(actions[0], description=thought)
             taken = [*taken, str(self.thought)]
-        elif message and not actions:
-            actions, taken = [MessageAction(content=message)], [str(self.action.message)]
         reward = number_of(value_at(step, self.reward)) if self.reward is not None else None
         if reward is not None and actions:
             actions[-1] = msgspec.structs.replace(actions[-1], reward=reward)
@@ -303,6 +303,14 @@ def _arguments(step: JsonObject, fields: ActionFields, name: str) -> tuple[JsonO
                 taken.append(path)
                 break
     return kwargs, taken
+
+
+_NO_ERROR = ("", "0", "false", "nan", "no", "none", "null")
+"""What a cell of a table has where there was no error, in lower case."""
+
+
+def _is_error(given: Any) -> bool:
+    return given.strip().lower() not in _NO_ERROR if isinstance(given, str) else bool(given)
 
 
 def _text_at(step: JsonObject, path: str | None) -> str | None:

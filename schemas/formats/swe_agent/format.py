@@ -9,6 +9,8 @@ say whether it passed: the outcome's status stays unknown. Demonstrations are no
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import msgspec
 
 from agentmill.schemas.config import Config
@@ -20,7 +22,7 @@ from agentmill.schemas.messages.parts import count_of, image_remarks, number_of
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Outcome, Source, Trajectory, Usage
 
-CONVERTER_VERSION = "1"
+CONVERTER_VERSION = "2"
 NAME = "swe_agent"
 LIMITS = ("exit_cost", "exit_context", "exit_total_execution_time", "exit_command_timeout", "early_exit")
 """What ``exit_status`` holds where a limit ended the run."""
@@ -28,6 +30,9 @@ LIMITS = ("exit_cost", "exit_context", "exit_total_execution_time", "exit_comman
 
 class SweAgent(Config):
     """Files of SWE-agent 0.x and 1.x, those of its retrying agents and demonstrations included. They are only read."""
+
+    personal: ClassVar[bool] = True
+    """A record may hold keys to the APIs of models, so that none is stored as it is."""
 
     def read(self, raw: Raw, origin: Origin) -> Read:
         """The run; of a retrying agent the best, and the other attempts with it. Raises ``FormatError``.
@@ -57,7 +62,7 @@ class SweAgent(Config):
             name = part_id(trajectory_id, f"attempt-{number}")
             branches.append(_trajectory(each, other, name, source, number, losses))
             remarks += _remarks(other, branches[-1])
-        return Read(main, losses, tuple(branches), remarks)
+        return Read(main, +losses, tuple(branches), remarks)
 
 
 def _remarks(run: Run, trajectory: Trajectory) -> Remarks:
@@ -130,21 +135,34 @@ def _usage(info: JsonObject) -> Usage:
 
 
 def _replay(kept: JsonObject, losses: Losses) -> JsonObject:
-    """The configuration of the run, as an object, without the key to the model's API."""
+    """The configuration of the run, as an object, without the keys to the APIs of its models."""
     replay = kept.get("replay_config")
     if isinstance(replay, str):
         try:
             # SWE-agent writes the configuration as JSON text within the JSON.
             replay = parse(replay.encode())
         except FormatError:
+            if _KEY in replay:  # a text that cannot be read may hold the key anywhere
+                losses["replay_config"] += 1
+                del kept["replay_config"]
             return {}
     if not isinstance(replay, dict):
         return {}
-    agent = replay.get("agent")
-    model = agent.get("model") if isinstance(agent, dict) else None
-    if isinstance(agent, dict) and isinstance(model, dict) and model.get("api_key") is not None:
-        losses["replay_config.agent.model.api_key"] += 1
-        agent = {**agent, "model": {**model, "api_key": None}}
-        replay = {**replay, "agent": agent}
-    kept["replay_config"] = replay
-    return replay
+    try:
+        replay = kept["replay_config"] = _without_keys(replay, losses)
+    except RecursionError as error:
+        raise FormatError("too_deep", "values are nested deeper than can be read") from error
+    return dict(replay)
+
+
+_KEY = "api_key"
+
+
+def _without_keys(value: Any, losses: Losses) -> Any:
+    """``value`` with null for each key to an API: a retrying agent has one for each of its agents and for its judge."""
+    if isinstance(value, list):
+        return [_without_keys(each, losses) for each in value]
+    if not isinstance(value, dict):
+        return value
+    losses[f"replay_config.{_KEY}"] += value.get(_KEY) is not None
+    return {name: None if name == _KEY else _without_keys(each, losses) for name, each in value.items()}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agentmill.schemas.format import FormatError, Origin, Read
+from agentmill.schemas.formats.llamafactory import LlamaFactory
 from agentmill.schemas.formats.openai import OpenAi
 from agentmill.schemas.formats.sharegpt.format import ShareGpt
 from agentmill.schemas.formats.toolbench import ToolBench
@@ -204,6 +205,40 @@ def test_what_is_said_beside_a_call_is_a_turn_of_its_own_or_said_in_a_dialect() 
         "order.text_in_reasoning": 1,
     }
     assert loadable.losses["content.description"] == 1
+
+
+def parallel_run() -> Trajectory:
+    """Two calls of one turn, whose results came in the other order."""
+    calls = [
+        ApiAction(function="weather", kwargs={"city": city}, tool_call_id=call_id, turn=1)
+        for call_id, city in (("x", "Oslo"), ("y", "Rome"))
+    ]
+    results = [seen(text, 1, tool_call_id=call_id) for call_id, text in (("y", "30 C"), ("x", "-5 C"))]
+    return tool_trajectory(content=[instruction("Where is it warm?"), *calls, *results, agent_message("Rome.", 2)])
+
+
+@pytest.mark.parametrize("form", [ShareGpt(order="as_said"), LlamaFactory()])
+def test_results_are_written_in_the_order_of_their_calls(form: ShareGpt | LlamaFactory) -> None:
+    written = form.write(parallel_run())
+    back = form.read(json.dumps(written.document).encode(), Origin("demo")).trajectory
+    calls = {each.tool_call_id: each.kwargs["city"] for each in back.content if isinstance(each, ApiAction)}
+    results = [each for each in back.content if isinstance(each, TextObservation) and each.tool_call_id is not None]
+    assert {calls[each.tool_call_id]: each.content for each in results} == {"Oslo": "-5 C", "Rome": "30 C"}
+    assert written.losses["content.class_"] == 1
+    loaded = ShareGpt().write(parallel_run()).document["conversations"]
+    assert next(each["value"] for each in loaded if each["from"] == "observation") == "-5 C\n30 C"
+
+
+def test_what_the_model_thought_comes_before_what_it_wrote() -> None:
+    call = ApiAction(
+        function="look", kwargs={}, description="I look.", reasoning_content="Where?", tool_call_id="x", turn=1
+    )
+    run = tool_trajectory(content=[instruction("Go."), call, seen("empty", 1, tool_call_id="x")])
+    _, _, text, called, _ = ShareGpt(order="as_said").write(run).document["conversations"]
+    assert (text["from"], text["value"]) == ("gpt", "<think>\nWhere?\n</think>\n\nI look.")
+    assert (called["from"], "think" in called["value"]) == ("function_call", False)
+    (joined,) = [each for each in ShareGpt().write(run).document["conversations"] if each["from"] == "function_call"]
+    assert joined["value"].startswith("<think>\nWhere?\nI look.\n</think>")
 
 
 def ordered(*turns: JsonObject) -> tuple[list[JsonObject], dict[str, int]]:

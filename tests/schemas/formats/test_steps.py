@@ -225,6 +225,23 @@ def test_thoughts_rewards_errors_and_steps_without_an_action() -> None:
     assert found.trajectory.outcome == Outcome()
 
 
+def test_a_thought_with_a_message_is_its_description() -> None:
+    rows = [{"see": "a box", "do": "", "say": "The answer is 42.", "why": "I know."}]
+    options = {"observation": {"text": "see"}, "action": {"text": "do", "message": "say"}, "thought": "why"}
+    message = read(rows, **options, dialect="calls").trajectory.content[-1]
+    assert message == MessageAction(content="The answer is 42.", description="I know.", turn=1)
+
+
+@pytest.mark.parametrize(
+    ("cell", "error"), [("False", False), ("0", False), ("None", False), ("no", False), ("E2", True)]
+)
+def test_cells_without_an_error(cell: str, error: bool) -> None:
+    options = {"observation": {"text": "see", "error": "bad"}, "action": {"text": "do"}}
+    seen = read([{"see": "a box", "bad": cell, "do": "open"}], **options).trajectory.content[0]
+    assert isinstance(seen, TextObservation)
+    assert seen.error is error
+
+
 SEEN_AND_DONE: dict[str, Any] = {"observation": {"text": "see"}, "action": {"text": "do"}}
 
 

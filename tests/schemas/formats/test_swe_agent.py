@@ -211,10 +211,22 @@ def test_the_task_is_known_from_the_replay_configuration_and_its_key_is_dropped(
     for given in (replay, msgspec.json.encode(replay).decode()):
         run, losses, _, _ = read({"history": [TASK], "replay_config": given})
         assert run.task_id == "repo-7"
-        assert losses == {"replay_config.agent.model.api_key": 1}
+        assert losses == {"replay_config.api_key": 1}
         assert b"secret" not in msgspec.json.encode(run)
     run = read({"history": [TASK], "replay_config": "{oops"}).trajectory
     assert run.extra["swe_agent"]["replay_config"] == "{oops"
+
+
+def test_no_key_of_a_retrying_agent_is_stored() -> None:
+    models = [{"model": {"name": "m", "api_key": "secret"}}, {"model": {"name": "n", "api_key": None}}]
+    replay = {"agent": {"type": "retry", "agent_configs": models, "retry_loop": {"model": {"api_key": "secret"}}}}
+    run, losses, _, _ = read({"history": [TASK], "replay_config": replay})
+    assert losses == {"replay_config.api_key": 2}
+    assert b"secret" not in msgspec.json.encode(run)
+    run, losses, _, _ = read({"history": [TASK], "replay_config": "agent:\n  model:\n    api_key: secret"})
+    assert losses == {"replay_config": 1}
+    assert b"secret" not in msgspec.json.encode(run)
+    assert SweAgent.personal
 
 
 def test_a_reply_without_a_command_is_a_message() -> None:
