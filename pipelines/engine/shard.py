@@ -13,6 +13,7 @@ from agentmill.pipelines.engine.chunks import Chunk
 from agentmill.pipelines.engine.errors import EngineError, as_context, dead_letter, may_pass
 from agentmill.pipelines.engine.operation import AnyOperation, Result, UniqueOperation, Unit, identity
 from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Dropped
 from agentmill.schemas.tables import Counts, ShardFile
 
@@ -139,7 +140,11 @@ class Shard:
     def letter(self, input_id: str, reason: str, detail: str, output: Record) -> Dropped:
         """A dead letter for an input whose output cannot stay."""
         chunk, operation = self.chunk, self._operation
-        context = as_context(output, {"shard": chunk.path, "rows": [chunk.start, chunk.stop]})
+        place: JsonObject = {"shard": chunk.path, "rows": [chunk.start, chunk.stop]}
+        if isinstance(output, Trajectory) and output.source is not None:
+            # The chunk of an ingestion is gone after it, and may hold many records.
+            place["source"] = msgspec.to_builtins(output.source)
+        context = as_context(output, place)
         return Dropped(
             input_id=input_id,
             stage=operation.name,

@@ -132,7 +132,8 @@ def test_a_value_that_no_table_can_be_read_with_is_dropped(tmp_path: Path) -> No
     assert (manifest.counts.used, manifest.reasons) == (1, {"unrepresentable": 1})
     (letter,) = dropped_of(tmp_path / "t")
     assert "nested too deeply (more than 200 levels)" in letter.detail
-    assert letter.input == {"shard": letter.input["shard"], "rows": [0, 1]}
+    assert letter.input == {"shard": letter.input["shard"], "rows": [0, 1], "source": letter.input["source"]}
+    assert letter.input["source"]["row"] == 1
     inspect_table(Table.open(tmp_path / "t"), rows=2, dropped=True)
 
 
