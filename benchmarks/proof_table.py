@@ -134,7 +134,7 @@ def few_lines(effects: Sequence[Effect]) -> list[str]:
     if not few:
         return []
     return [
-        f"Fewer than {FEW_ENVIRONMENTS} environments, so these intervals are often too narrow: {', '.join(few)}.",
+        f"Fewer than {FEW_ENVIRONMENTS} environments, so these intervals are wide: {', '.join(few)}.",
         "",
     ]
 

@@ -14,6 +14,7 @@ greedy, Minoux 1978). Gains are integers: no order of additions and no processor
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -30,6 +31,9 @@ Floats = npt.NDArray[np.float64]
 
 ROWS_AT_ONCE = 4_096
 """Trajectories whose features are looked up together."""
+
+WEIGHT_ROOM = 2**50
+"""The most that all features weigh: with a quality of up to 2**12, gains are numbers of 64 bits."""
 
 DIMENSIONS = 2_048
 """Features are hashed to so many dimensions before they are clustered, or centres would have millions."""
@@ -101,9 +105,7 @@ class SketchTable:
                 numbers[start : start + ROWS_AT_ONCE, columns] = np.where(there, places + known, 0)
             counts.append(own)
             known += len(values)
-        most = max(int(each.sum()) for each in counts)
-        weights = [each * max(1, round(most / max(1, int(each.sum())))) for each in counts]
-        return Features(numbers, np.concatenate(counts), np.concatenate(weights))
+        return Features(numbers, np.concatenate(counts), np.concatenate(_alike(counts)))
 
     def _flush(self) -> None:
         for kind, (size, batch) in enumerate(zip(self._sizes, self._batches, strict=True)):
@@ -217,8 +219,10 @@ def choose_by_coverage(
         yield row
     covers = bool(accepted)
     while left and len(firsts := waiting.firsts()):
-        # One number for a gain and a place, the best one lowest: tuples would take four times the memory.
-        heap = (firsts - coverage.gains(order[firsts]) * total).tolist()
+        # One number for a gain and a place, the best one lowest: tuples would take four times the memory. It may be
+        # longer than 64 bits, so it is one of Python.
+        gains = coverage.gains(order[firsts]).tolist()
+        heap = [place - gain * total for place, gain in zip(firsts.tolist(), gains, strict=True)]
         heapq.heapify(heap)
         while left and heap:
             place = heap[0] % total
@@ -315,6 +319,16 @@ def cluster(features: Features, order: Numbers, clusters: int, seed: int) -> tup
         labels[order[block]] = own
         cosines[order[block]] = rows[block].multiply(centres[own]).sum(axis=1).A1
     return labels, cosines
+
+
+def _alike(counts: Sequence[Numbers]) -> list[Numbers]:
+    """The ``counts`` of each kind of feature times a whole number, so that all kinds have the same sum.
+
+    They are the same but for a share of ``sum / (WEIGHT_ROOM / kinds)`` where the least common one is too large.
+    """
+    sums = [max(1, int(each.sum())) for each in counts]
+    common = min(math.lcm(*sums), WEIGHT_ROOM // len(sums))
+    return [each * (common // own) for each, own in zip(counts, sums, strict=True)]
 
 
 def _distinct(hashes: Hashes) -> Hashes:

@@ -11,13 +11,14 @@ drawn like these. Where each task has an environment of its own they are those o
 * The difference of two models on the same tasks has a percentile interval of the paired bootstrap (Efron and
   Tibshirani, An Introduction to the Bootstrap, 1993, ch. 13) that draws whole environments (A. C. Cameron and
   D. L. Miller, A Practitioner's Guide to Cluster-Robust Inference, J. Hum. Resour. 50, 2015). Pairing removes the
-  spread between easy and hard tasks. The bootstrap says nothing where all environments differ by the same; there an
-  exact binomial bound takes its place.
+  spread between easy and hard tasks. From fewer than ten environments the bootstrap is too narrow; there the interval
+  is Student's, with the standard error of a jackknife that leaves out each environment once and one degree of freedom
+  less than environments (Cameron and Miller, section VI: CR3). Neither says anything where all environments differ by
+  the same; there an exact binomial bound takes its place.
 * Its p-value is of the exact sign test on the environments in which one model does better; where each task has its own
   and k = 1, this is the exact McNemar test (Biometrika 34, 1947).
-* From few environments the spread between them cannot be estimated (Cameron and Miller): intervals may be too narrow.
+* From few environments the spread between them is hardly known, and the interval of a success is often too narrow.
   ``agentmill.pipelines.recipes.summary`` warns of fewer than ten.
-* pass@k is the unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, equation 1).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ import numpy as np
 from scipy.stats import binomtest
 from scipy.stats import t as student_t
 
+from agentmill.pipelines.pass_at_k import pass_at_sizes, tasks_by_k
+from agentmill.pipelines.recipes.summary import FEW_ENVIRONMENTS
 from agentmill.schemas.chat import is_mark
 from agentmill.schemas.records.trajectory import (
     Action,
@@ -51,7 +54,7 @@ CONFIDENCE = 0.95
 RESAMPLES = 10_000
 # Fixed, so that the same episodes always give the same interval.
 BOOTSTRAP_SEED = 20_211
-METHOD = "clustered by environment; actions upon the environment; timeouts unscored"
+METHOD = "clustered by environment, Student below 10; actions upon the environment; timeouts unscored; pass@k up to k"
 """The method that ``evaluation.json`` names; one with another is made anew."""
 
 BY = "by"
@@ -100,7 +103,8 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     """One model on one split. ``n`` counts tasks and ``environments`` those they are of; ``unscored`` the episodes that
     were dropped or have no scored verdict, on which nothing here rests.
 
-    Rates are in [0, 1]; ``None`` where there is nothing to divide by.
+    Rates are in [0, 1]; ``None`` where there is nothing to divide by. ``pass_at_k_tasks`` counts the tasks that each
+    of ``pass_at_k`` is over.
 
     ``turns_per_success`` and ``completion_tokens_per_success`` divide what all episodes spent by the successes among
     them: the price of one success, failures included.
@@ -118,6 +122,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens_per_success: float | None
     environments: int | None = None
     unscored: int | None = None
+    pass_at_k_tasks: dict[str, int] = {}
 
 
 def wilson(successes: float, n: float, confidence: float = CONFIDENCE) -> Interval:
@@ -143,6 +148,13 @@ def student_interval(shares: Sequence[float], confidence: float = CONFIDENCE) ->
     return max(0.0, fmean(shares) - float(half)), min(1.0, fmean(shares) + float(half))
 
 
+def jackknife_variance(groups: Sequence[Sequence[float]]) -> float:
+    """Variance of the mean of all values in two or more ``groups``, by leaving out each group once."""
+    n, total = sum(map(len, groups)), math.fsum(value for group in groups for value in group)
+    left = [(total - math.fsum(group)) / (n - len(group)) for group in groups]
+    return (len(groups) - 1) / len(groups) * math.fsum((mean - total / n) ** 2 for mean in left)
+
+
 def effective_tasks(groups: Sequence[Sequence[float]]) -> float:
     """How many independent tasks tell as much as these, whose shares of success are grouped by environment.
 
@@ -160,11 +172,6 @@ def effective_tasks(groups: Sequence[Sequence[float]]) -> float:
     return max(1.0, n / max(1.0, clustered / independent))
 
 
-def pass_at_k(attempts: int, successes: int, k: int) -> float:
-    """Probability that k of ``attempts`` >= k samples, drawn without replacement, hold a success."""
-    return 1.0 - math.comb(attempts - successes, k) / math.comb(attempts, k)
-
-
 def sign_test(better: int, worse: int) -> float:
     """Two-sided exact p-value that ``better`` and ``worse`` are equally likely; 1 where nothing differs."""
     n = better + worse
@@ -176,6 +183,7 @@ def bootstrap_mean(
 ) -> Interval:
     """Percentile interval of the mean of values in [-1, 1]; whole ``groups`` of them are drawn, none is empty.
 
+    From fewer than ``FEW_ENVIRONMENTS`` groups it is Student's, with the jackknife's standard error.
     Groups of equal sum and size are drawn together, so the cost does not grow with their number. Where the means of
     all n groups are equal, n equal draws still leave room for a share ``u = 1 - (alpha / 2) ** (1 / n)`` of others.
     """
@@ -187,6 +195,11 @@ def bootstrap_mean(
         unseen = 1 - (alpha / 2) ** (1 / n)
         centre = (1 - unseen) * means.pop()
         return max(-1.0, centre - unseen), min(1.0, centre + unseen)
+    if n < FEW_ENVIRONMENTS:
+        # Resamples of few groups are too alike: of two, half of them hold one group only.
+        mean = fmean(value for group in groups for value in group)
+        half = float(student_t.ppf(1 - alpha / 2, n - 1)) * math.sqrt(jackknife_variance(groups))
+        return max(-1.0, mean - half), min(1.0, mean + half)
     # Sorted, since the draws depend on the order.
     levels = sorted(counts)
     draws = np.random.default_rng(BOOTSTRAP_SEED).multinomial(n, [counts[level] / n for level in levels], resamples)
@@ -251,7 +264,8 @@ def measure(episodes: Sequence[Episode]) -> Measures:
         episodes=len(episodes),
         success=success,
         ci95=None if success is None else wilson(success * effective, effective),
-        pass_at_k=pass_at_powers(outcomes),
+        pass_at_k=pass_at_sizes(outcomes),
+        pass_at_k_tasks=tasks_by_k(outcomes),
         invalid_action_rate=ratio(sum(each.invalid for each in episodes), sum(each.actions for each in episodes)),
         loop_rate=ratio(sum(each.looped for each in episodes), len(episodes)),
         truncation_rate=ratio(sum(each.truncated for each in episodes), len(episodes)),
@@ -259,14 +273,6 @@ def measure(episodes: Sequence[Episode]) -> Measures:
         # The tokens of some episodes alone would make a success look cheaper than it is.
         completion_tokens_per_success=ratio(sum(tokens), successes) if len(tokens) == len(episodes) else None,
     )
-
-
-def pass_at_powers(outcomes: Mapping[str, Sequence[bool]]) -> dict[str, float]:
-    """pass@k, averaged over the tasks, for k = 1, 2, 4 … up to the fewest attempts that any task had."""
-    # A larger k would leave the tasks with fewer attempts out of the mean.
-    fewest = min((len(attempts) for attempts in outcomes.values()), default=0)
-    sizes = [2**power for power in range(fewest.bit_length())]
-    return {str(k): fmean(pass_at_k(len(attempts), sum(attempts), k) for attempts in outcomes.values()) for k in sizes}
 
 
 def ratio(numerator: float, denominator: float) -> float | None:

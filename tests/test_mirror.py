@@ -90,7 +90,7 @@ ELSEWHERE = {
         "publish/test_card.py": "publish/facts publish/scan publish/text_columns",
         "publish/test_push.py": "publish/difference",
         "recipes/test_plan.py": "recipes/grammar recipes/known_models recipes/known_tables",
-        "report/test_page.py": "report/charts report/comparison report/drawing report/recipe_graph report/stages",
+        "report/test_page.py": "report/charts report/drawing report/recipe_graph report/stages",
         "report/test_tallies.py": "report/contents",
         "serving/test_models.py": "serving/model_folders serving/server_config serving/vllm_command",
         "serving/test_servers.py": "processes/identity processes/supervise serving/server_process",

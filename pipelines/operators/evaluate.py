@@ -99,8 +99,9 @@ class Evaluate(TaskStep):
                 raise ValueError(
                     f"`constrained` names {name!r}, which is not in `models`.{near_match(name, self.models)}"
                 )
-        if len(set(self.constrained)) < len(self.constrained):
-            raise ValueError(f"`constrained` names one twice: {', '.join(self.constrained)}")
+        for key, names in (("constrained", self.constrained), ("splits", self.splits), ("by", self.by)):
+            if len(set(names)) < len(names):
+                raise ValueError(f"`{key}` names one twice: {', '.join(names)}")
         taken = next((name for name in self.models if name.endswith(CONSTRAINED) or name == DIFFERENCE), None)
         if taken is not None:
             raise ValueError(

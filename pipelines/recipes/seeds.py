@@ -14,7 +14,15 @@ import msgspec
 
 from agentmill.pipelines.evaluation import Interval, student_interval
 from agentmill.pipelines.recipes.grammar import read_recipe
-from agentmill.pipelines.recipes.summary import Summary, interval, note_lines, percent, unscored_lines, warning_lines
+from agentmill.pipelines.recipes.summary import (
+    Summary,
+    attempts_lines,
+    interval,
+    note_lines,
+    percent,
+    unscored_lines,
+    warning_lines,
+)
 from agentmill.pipelines.terminal.console import Cell
 
 SEED_COLUMNS = ["split", "model", "seeds", "success", "95 %", "deviation", "lowest", "highest"]
@@ -74,7 +82,7 @@ def over_seeds(summaries: Sequence[Summary]) -> SeedsResult:
 def warnings_of(summary: Summary) -> list[str]:
     """What to know of a run's figures."""
     notes = [line for line in note_lines(summary) if "warning: " in line]
-    return [*notes, *warning_lines(summary), *unscored_lines(summary)]
+    return [*notes, *warning_lines(summary), *unscored_lines(summary), *attempts_lines(summary)]
 
 
 def measure(split: str, model: str, values: dict[int, float]) -> SeedMeasure:

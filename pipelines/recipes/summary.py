@@ -221,8 +221,9 @@ def measure_cells(measures: Mapping[str, Any]) -> Row:
 
 
 def evaluation_lines(summary: Summary) -> list[str]:
-    """What to know besides the table of models: splits with few environments, lost episodes, and the differences."""
-    return [*warning_lines(summary), *unscored_lines(summary), *difference_lines(summary)]
+    """What to know besides the table of models: splits with few environments, episodes that are in no rate, and the
+    differences."""
+    return [*warning_lines(summary), *unscored_lines(summary), *attempts_lines(summary), *difference_lines(summary)]
 
 
 def unscored_lines(summary: Summary) -> list[str]:
@@ -236,6 +237,20 @@ def unscored_lines(summary: Summary) -> list[str]:
     ]
 
 
+def attempts_lines(summary: Summary) -> list[str]:
+    """A warning for each model whose pass@k leaves out tasks, since these have fewer than k finished attempts."""
+    lines = []
+    for split, models in summary.evaluation.items():
+        for model, measures in models.items():
+            counts = measures.get("pass_at_k_tasks", {}).items()
+            fewer = [
+                f"pass@{k} of {model} is over {n:,} of {measures['n']:,} tasks" for k, n in counts if n < measures["n"]
+            ]
+            if fewer:
+                lines.append(f"{split}: warning: {', '.join(fewer)}; the others have fewer attempts")
+    return lines
+
+
 def warning_lines(summary: Summary) -> list[str]:
     """A warning for each split whose intervals rest on few environments, or do not know these."""
     lines = []
@@ -245,7 +260,7 @@ def warning_lines(summary: Summary) -> list[str]:
             what = "these intervals of an earlier version take tasks of one environment as independent; run it again"
         elif known < FEW_ENVIRONMENTS:
             what = f"only {counted(known, 'environment')}; intervals from fewer than {FEW_ENVIRONMENTS} are often too"
-            what += " narrow, so evaluate on tasks of more environments"
+            what += " narrow for success and wide for differences, so evaluate on tasks of more environments"
         else:
             continue
         lines.append(f"{split}: warning: {what}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from agentmill.pipelines.operators.evaluate import DIFFERENCE
 from agentmill.pipelines.recipes.summary import (
+    FEW_ENVIRONMENTS,
     MEASURE_COLUMNS,
     Row,
     counted,
@@ -33,8 +34,9 @@ def comparison_section(run: Run) -> Section:
         return Section(anchor="models", title="Models compared", words=[lack])
     words = [
         "Success is the share of the tasks of a split, each counted once; intervals are Wilson's, those of differences "
-        "are of a paired bootstrap, or exact where all differences are equal. All are clustered by environment: they "
-        "hold for tasks of new environments drawn like these."
+        f"are of a paired bootstrap, from fewer than {FEW_ENVIRONMENTS} environments Student's, or exact where all "
+        "differences are equal. All are clustered by environment: they hold for tasks of new environments drawn like "
+        "these."
     ]
     pictures, sheets = courses(compared), []
     for stage, splits in compared:
@@ -85,13 +87,15 @@ def courses(compared: Sequence[tuple[Stage, Splits]]) -> list[Picture]:
 
 
 def pass_sheets(stage: Stage, splits: Splits) -> list[Sheet]:
-    """pass@k as a table, where tasks were tried more than once."""
+    """pass@k as a table, where tasks were tried more than once; in an earlier version each was over all tasks."""
     rows: list[Row] = [
-        [split, model, int(k), percent(value)]
+        [split, model, int(k), measures.get("pass_at_k_tasks", {}).get(k, measures["n"]), percent(value)]
         for split, models in splits.items()
         for model, measures in models.items()
         if model != DIFFERENCE
         for k, value in measures["pass_at_k"].items()
     ]
     caption = f"Share of tasks with a success among k episodes (pass@k): {stage.name}"
-    return [Sheet(caption, ["split", "model", "k", "pass@k"], rows)] if any(row[2] != 1 for row in rows) else []
+    return (
+        [Sheet(caption, ["split", "model", "k", "tasks", "pass@k"], rows)] if any(row[2] != 1 for row in rows) else []
+    )

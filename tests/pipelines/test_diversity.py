@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from agentmill.pipelines.diversity import (
+    WEIGHT_ROOM,
     Coverage,
     Features,
     SketchTable,
@@ -20,6 +21,7 @@ from agentmill.pipelines.diversity import (
     cluster,
     new_shares,
 )
+from agentmill.pipelines.operators.diverse_pool import QUALITY_SCALE
 from agentmill.pipelines.quota_counts import QuotaCount, full, take
 
 BOUND = 1 - 1 / math.e
@@ -65,6 +67,35 @@ def test_kinds_of_features_weigh_alike() -> None:
     assert weights[:, :32].sum() == 2 * 20
     assert made.weights[1] == 20
     assert made.weights[2:].sum() == 20
+
+
+def sums_of_kinds(sizes: Sequence[int], width: int = 64) -> list[int]:
+    """The weights of kinds of features of one trajectory, of so many features each."""
+    table = SketchTable(1, [1] * len(sizes), width * len(sizes))
+    table.add([[b"%d" % number for number in range(size)] for size in sizes])
+    made = table.features()
+    return [int(each.sum()) for each in np.split(made.weights[made.numbers[0]], len(sizes))]
+
+
+def test_kinds_of_features_weigh_alike_whatever_their_numbers() -> None:
+    # Once 3 and 2: 3 / 2 was rounded to 2, so 3 against 4.
+    assert sums_of_kinds([3, 2]) == [6, 6]
+    assert sums_of_kinds([50, 37, 1]) == [1_850] * 3
+    assert sums_of_kinds([3, 0]) == [3, 0]
+
+
+def test_kinds_of_too_many_features_weigh_alike_but_for_the_last_digits() -> None:
+    sums = sums_of_kinds([10_007, 10_009, 10_037, 10_039], 10_100)
+    assert max(sums) <= WEIGHT_ROOM // 4 < math.lcm(10_007, 10_009, 10_037, 10_039)
+    assert min(sums) > (1 - 1e-10) * max(sums)
+
+
+def test_the_largest_weights_fit_into_gains() -> None:
+    assert QUALITY_SCALE * WEIGHT_ROOM < 2**63
+    numbers = np.arange(1, 65, dtype=np.int32).reshape(64, 1)
+    weights = np.concatenate([[0], np.full(63, WEIGHT_ROOM // 128), [WEIGHT_ROOM // 2]])
+    made = Features(numbers, (weights > 0).astype(np.int64), weights)
+    assert greedy(made, 2, quality=[QUALITY_SCALE] * 64) == [63, 0]
 
 
 def test_a_sketch_keeps_the_same_features_of_sets_that_share_them() -> None:

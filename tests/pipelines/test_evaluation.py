@@ -19,7 +19,6 @@ from agentmill.pipelines.evaluation import (
     loops,
     measure,
     paired_difference,
-    pass_at_k,
     sign_test,
     student_interval,
     wilson,
@@ -71,12 +70,6 @@ def test_sign_test_of_many_environments_takes_no_time() -> None:
 def test_shares_that_differ_in_the_last_bits_are_equal() -> None:
     assert student_interval([4 / 9, 4 / 9, math.nextafter(4 / 9, 1)]) is None
     assert student_interval([0.4, 0.5, 0.6]) == pytest.approx(stats.t.interval(0.95, 2, 0.5, 0.1 / 3**0.5))
-
-
-@pytest.mark.parametrize(("attempts", "successes", "k"), [(5, 2, 1), (5, 2, 3), (10, 0, 4), (4, 4, 4), (200, 13, 100)])
-def test_pass_at_k_is_the_share_of_subsets_with_a_success(attempts: int, successes: int, k: int) -> None:
-    misses = stats.hypergeom.pmf(0, attempts, successes, k)
-    assert pass_at_k(attempts, successes, k) == pytest.approx(1 - misses)
 
 
 def test_bootstrap_agrees_with_scipy_and_repeats_exactly() -> None:
@@ -182,12 +175,36 @@ def test_equal_differences_of_few_environments_are_not_sure() -> None:
     assert bootstrap_mean([[1.0] * 30, [1.0] * 30]) == pytest.approx((1 - 2 * unseen, 1.0))
 
 
+def test_the_interval_of_few_environments_is_students() -> None:
+    values = [0.4, 0.1, 0.25]
+    assert bootstrap_mean(alone(values)) == pytest.approx(stats.t.interval(0.95, 2, 0.25, stats.sem(values)))
+    assert bootstrap_mean([[0.4], [0.41]]) == pytest.approx(stats.t.interval(0.95, 1, 0.405, 0.005))
+    # Mean 0.5; residuals sum to 1 and -1 by environment, so the variance is 2 / 1 * (1 + 1) / 4**2.
+    assert bootstrap_mean([[1.0, 1.0], [0.0, 0.0]], confidence=0.5) == pytest.approx((0.0, 1.0))
+    assert bootstrap_mean([[1.0], [-1.0]]) == (-1.0, 1.0), "no more than is possible"
+
+
+def test_from_ten_environments_on_the_interval_is_that_of_the_bootstrap() -> None:
+    values = [0.0] * 8 + [1.0]
+    assert bootstrap_mean(alone(values))[0] < 0, "Student's, which is symmetric"
+    assert bootstrap_mean(alone([*values, 0.0]))[0] == 0, "no resample has a mean below 0"
+
+
+@pytest.mark.parametrize("environments", [2, 3, 5, 9])
+def test_the_interval_of_few_environments_covers_as_often_as_it_says(environments: int) -> None:
+    chance = np.random.default_rng(5)
+    effects = chance.normal(0.1, 0.2, size=(400, environments, 1))
+    drawn = (effects + chance.normal(0, 0.2, size=(400, environments, 6))).tolist()
+    assert 0.92 <= sum(low <= 0.1 <= high for low, high in map(bootstrap_mean, drawn)) / 400 <= 0.98
+
+
 def test_a_task_tried_often_counts_once() -> None:
     base = [episode("a", False, attempt=i) for i in range(8)] + [episode("b", True)]
     measures = measure(base)
     assert (measures.n, measures.episodes, measures.success) == (2, 9, 0.5)
     assert measures.ci95 == pytest.approx(wilson(1, 2))
-    assert measures.pass_at_k == {"1": 0.5}
+    assert measures.pass_at_k == {"1": 0.5, "2": 0.0, "4": 0.0, "8": 0.0}
+    assert measures.pass_at_k_tasks == {"1": 2, "2": 1, "4": 1, "8": 1}
 
 
 def test_measures_of_episodes() -> None:

@@ -172,6 +172,8 @@ def test_tables_of_the_rollout_are_inputs_of_the_step() -> None:
         ({"tools": "none"}, ("key-not-for-this", "tools: none", "answer_match")),
         ({"context": "fold"}, ("rule-broken", "context: fold", "summarizer")),
         ({"constrained": ["tuned", "tuned"]}, ("rule-broken", "`constrained` names one twice")),
+        ({"splits": ["held_out_tasks", "held_out_tasks"]}, ("rule-broken", "`splits` names one twice")),
+        ({"by": ["skills", "difficulty", "skills"]}, ("rule-broken", "`by` names one twice")),
         ({"models": {"a": "base", "b_constrained": "base"}}, ("rule-broken", "'b_constrained'")),
         ({"models": {"a": "base", "paired_difference": "base"}}, ("rule-broken", "'paired_difference'")),
         ({"constrain": "admissible", "constrained": ["tuned"]}, ("rule-broken", "constrained", "admissible")),

@@ -45,14 +45,22 @@ def test_the_mean_over_seeds_has_an_interval_and_a_deviation() -> None:
 
 
 def test_warnings_of_each_run_are_there() -> None:
-    few = {"success": 0.5, "episodes": 5, "unscored": 95, "environments": 2}
+    few = {
+        "success": 0.5,
+        "n": 5,
+        "episodes": 5,
+        "unscored": 95,
+        "environments": 2,
+        "pass_at_k_tasks": {"1": 5, "2": 4},
+    }
     lost = msgspec.structs.replace(summary(3), evaluation={"test": {"base": few}})
     whole = msgspec.structs.replace(
-        summary(4), evaluation={"test": {"base": {**few, "unscored": 0, "environments": 20}}}
+        summary(4), evaluation={"test": {"base": {**few, "unscored": 0, "environments": 20, "pass_at_k_tasks": {}}}}
     )
-    environments, unscored = over_seeds([lost, whole]).warnings
+    environments, unscored, attempts = over_seeds([lost, whole]).warnings
     assert environments.startswith("seed 3: test: warning: only 2 environments")
     assert unscored.startswith("seed 3: test: warning: 95 of 100 episodes of base were dropped")
+    assert attempts.startswith("seed 3: test: warning: pass@2 of base is over 4 of 5 tasks")
 
 
 def test_one_value_has_no_interval() -> None:

@@ -81,8 +81,8 @@ def test_few_environments_are_a_warning() -> None:
     nine = [episode(task, True) for task in range(9)]
     few = msgspec.structs.replace(summary(), evaluation={"s": {"base": msgspec.to_builtins(measure(nine))}})
     assert evaluation_lines(few) == [
-        "s: warning: only 9 environments; intervals from fewer than 10 are often too narrow, so evaluate on tasks of "
-        "more environments"
+        "s: warning: only 9 environments; intervals from fewer than 10 are often too narrow for success and wide for "
+        "differences, so evaluate on tasks of more environments"
     ]
 
 
@@ -92,6 +92,17 @@ def test_episodes_that_were_dropped_or_not_judged_are_a_warning() -> None:
     lost = msgspec.structs.replace(summary(), evaluation={"s": msgspec.to_builtins(results)})
     (line,) = evaluation_lines(lost)
     assert line.startswith("s: warning: 2 of 12 episodes of tuned were dropped, ran out of time or have no ")
+
+
+def test_tasks_that_pass_at_k_leaves_out_are_a_warning() -> None:
+    whole = [msgspec.structs.replace(episode(task, True), attempt=k) for task in range(10) for k in range(4)]
+    results = {"base": measure(whole), "tuned": measure(whole[:-1]), "short": measure(whole[1:-3])}
+    lost = msgspec.structs.replace(summary(), evaluation={"s": msgspec.to_builtins(results)})
+    why = "the others have fewer attempts"
+    assert evaluation_lines(lost) == [
+        f"s: warning: pass@4 of tuned is over 9 of 10 tasks; {why}",
+        f"s: warning: pass@2 of short is over 9 of 10 tasks, pass@4 of short is over 8 of 10 tasks; {why}",
+    ]
 
 
 def test_intervals_of_an_earlier_version_are_a_warning() -> None:
