@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ _FULL_BYTES = 2**20
 
 
 class Journal:
-    """Results by input id. Not thread-safe."""
+    """Results by input id, of one thread; another may close it, as Beam does where a run is interrupted."""
 
     def __init__(self, path: Path, writes: type[Record], sides: Sequence[str] = ()) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,6 +45,8 @@ class Journal:
         self._sides = tuple(sides)
         self._decoder = msgspec.json.Decoder(entry_type(writes, sides))
         self._encoder = msgspec.json.Encoder()
+        # SQLite ends the process where one thread closes what another one still uses.
+        self._lock = threading.RLock()
         # Beam may run the bundles of one DoFn in different threads, one after the other.
         # Without an isolation level, Python opens no transactions by itself.
         self._database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
@@ -95,9 +98,10 @@ class Journal:
 
     @contextlib.contextmanager
     def _disk_errors(self) -> Iterator[None]:
-        """SQLite says "disk I/O error" where the log cannot grow, so the device is asked."""
+        """SQLite says "disk I/O error" where the log cannot grow, so the device is asked. Nobody closes it meanwhile."""
         try:
-            yield
+            with self._lock:
+                yield
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
                 raise
@@ -128,7 +132,9 @@ class Journal:
             part = input_ids[start : start + _QUERY_IDS]
             marks = ",".join("?" * len(part))
             query = f"SELECT input_id, outputs FROM ended WHERE length(outputs) > 0 AND input_id IN ({marks})"
-            for input_id, outputs in self._database.execute(query, part):
+            with self._lock:
+                rows = self._database.execute(query, part).fetchall()
+            for input_id, outputs in rows:
                 with contextlib.suppress(msgspec.DecodeError):
                     measures, given, *sides = self._decoder.decode(outputs)
                     by_side = dict(zip(self._sides, sides, strict=True))
@@ -143,8 +149,9 @@ class Journal:
             self._database.execute("COMMIT")
 
     def close(self) -> None:
-        """Close the file. Safe to call twice."""
-        self._database.close()
+        """Close the file. Safe to call twice, and while another thread uses it, which fails with its next statement."""
+        with self._lock:
+            self._database.close()
 
 
 def renew(path: Path, done: Iterable[str] = ()) -> None:

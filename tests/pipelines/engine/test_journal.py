@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import multiprocessing
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -148,3 +150,41 @@ def test_a_journal_survives_a_kill_while_it_is_renewed(tmp_path: Path, monkeypat
     again = Journal(path, Trajectory)
     assert again.read(["a"]) == {"a": used("a", trajectory("a"))}
     again.close()
+
+
+CLOSED_BY_ANOTHER = """
+import sys, threading
+from pathlib import Path
+import sqlite3
+import subprocess
+import sys
+from agentmill.pipelines.engine.journal import Journal
+from agentmill.pipelines.engine.operation import Result
+from agentmill.schemas.records.task import Task
+
+for number in range(60):
+    journal, began = Journal(Path(sys.argv[1]) / f"{number}.sqlite", Task), threading.Event()
+
+    def use():
+        try:
+            while True:
+                ids = [str(each) for each in range(50)]
+                journal.write(ids, [Result(input_id=each, outputs=[]) for each in ids], {"a": 1.0})
+                journal.read(ids)
+                began.set()
+        except sqlite3.ProgrammingError as error:
+            assert "closed" in str(error)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    began.wait()
+    journal.close()
+    thread.join()
+print("all closed")
+"""
+
+
+def test_a_journal_is_closed_while_another_thread_uses_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLOSED_BY_ANOTHER, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "all closed\n", "")
