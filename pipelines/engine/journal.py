@@ -98,7 +98,7 @@ class Journal:
 
     @contextlib.contextmanager
     def _disk_errors(self) -> Iterator[None]:
-        """SQLite says "disk I/O error" where the log cannot grow, so the device is asked. Nobody closes it meanwhile."""
+        """SQLite says "disk I/O error" where the log cannot grow, so the device is asked. Nobody closes it then."""
         try:
             with self._lock:
                 yield
