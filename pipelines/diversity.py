@@ -219,11 +219,7 @@ def choose_by_coverage(
         yield row
     covers = bool(accepted)
     while left and len(firsts := waiting.firsts()):
-        # One number for a gain and a place, the best one lowest: tuples would take four times the memory. It may be
-        # longer than 64 bits, so it is one of Python.
-        gains = coverage.gains(order[firsts]).tolist()
-        heap = [place - gain * total for place, gain in zip(firsts.tolist(), gains, strict=True)]
-        heapq.heapify(heap)
+        heap = _heap(firsts.tolist(), coverage.gains(order[firsts]).tolist(), total)
         while left and heap:
             place = heap[0] % total
             row = int(order[place])
@@ -319,6 +315,16 @@ def cluster(features: Features, order: Numbers, clusters: int, seed: int) -> tup
         labels[order[block]] = own
         cosines[order[block]] = rows[block].multiply(centres[own]).sum(axis=1).A1
     return labels, cosines
+
+
+def _heap(places: Sequence[int], gains: Sequence[int], total: int) -> list[int]:
+    """A heap with one number for each place of ``total`` and its gain, the best one lowest.
+
+    Tuples would take four times the memory. A number may be longer than 64 bits, so no array can hold them.
+    """
+    heap = [place - gain * total for place, gain in zip(places, gains, strict=True)]
+    heapq.heapify(heap)
+    return heap
 
 
 def _alike(counts: Sequence[Numbers]) -> list[Numbers]:

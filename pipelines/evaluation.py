@@ -13,8 +13,8 @@ drawn like these. Where each task has an environment of its own they are those o
   D. L. Miller, A Practitioner's Guide to Cluster-Robust Inference, J. Hum. Resour. 50, 2015). Pairing removes the
   spread between easy and hard tasks. From fewer than ten environments the bootstrap is too narrow; there the interval
   is Student's, with the standard error of a jackknife that leaves out each environment once and one degree of freedom
-  less than environments (Cameron and Miller, section VI: CR3). Neither says anything where all environments differ by
-  the same; there an exact binomial bound takes its place.
+  less than environments (Cameron and Miller, section VI: CR3). Both have no width where all environments differ by the
+  same; there an exact binomial bound takes their place.
 * Its p-value is of the exact sign test on the environments in which one model does better; where each task has its own
   and k = 1, this is the exact McNemar test (Biometrika 34, 1947).
 * From few environments the spread between them is hardly known, and the interval of a success is often too narrow.

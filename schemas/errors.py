@@ -95,6 +95,10 @@ def is_interrupt(error: BaseException) -> bool:
     return at is not None
 
 
+_AGAIN_S = 0.05
+"""An interrupt that Python ignored comes again after this time."""
+
+
 def interrupt_main() -> None:
     """Interrupt the main thread as on Ctrl-C, unless SIGINT is ignored or ends the process at once."""
     if callable(signal.getsignal(signal.SIGINT)):
@@ -124,8 +128,6 @@ def ignored_interrupts_repeated(again: Callable[[], None] = interrupt_main) -> I
     finally:
         sys.unraisablehook = earlier
 
-
-_AGAIN_S = 0.05
 
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """What moves the cursor, changes colours or turns the direction of writing; a line break and a tab do not count."""

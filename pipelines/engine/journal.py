@@ -50,7 +50,7 @@ class Journal:
         # Beam may run the bundles of one DoFn in different threads, one after the other.
         # Without an isolation level, Python opens no transactions by itself.
         self._database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-        with self._disk_errors():
+        with self._statements():
             self._switch_to_wal()
             # Safe from a kill. FULL would be safe from a power failure, too, at the price of a flush for each unit.
             self._database.execute("PRAGMA synchronous=NORMAL")
@@ -68,7 +68,7 @@ class Journal:
         """
         outputs = {result.input_id: self._encode(result) for result in results if result.dropped is None}
         rows = [(input_id, outputs.get(input_id, _DROPPED)) for input_id in unit]
-        with self._disk_errors():
+        with self._statements():
             # Waits for the write lock up to the time-out; a transaction that takes it later may be refused at once.
             self._database.execute("BEGIN IMMEDIATE")
             # An input that was dropped in an earlier attempt is tried again, and its second end replaces the first.
@@ -80,7 +80,7 @@ class Journal:
         """Say how many inputs are in flight; not oftener than somebody would look, unless ``at_once``."""
         if at_once or time.monotonic() - self._noted_at >= _NOTE_S:
             self._noted_at = time.monotonic()
-            with self._disk_errors():
+            with self._statements():
                 note_flying(self._database, in_flight)
 
     def _switch_to_wal(self) -> None:
@@ -97,8 +97,11 @@ class Journal:
             time.sleep(_BUSY_PAUSE_S)
 
     @contextlib.contextmanager
-    def _disk_errors(self) -> Iterator[None]:
-        """SQLite says "disk I/O error" where the log cannot grow, so the device is asked. Nobody closes it then."""
+    def _statements(self) -> Iterator[None]:
+        """Around statements: no other thread closes the file meanwhile.
+
+        SQLite reports "disk I/O error" where its log cannot grow, so the device is asked whether it is full.
+        """
         try:
             with self._lock:
                 yield
@@ -143,7 +146,7 @@ class Journal:
 
     def release(self, input_ids: Iterable[str]) -> None:
         """Give up the results of inputs whose shard is written; that they have ended, also as dropped, stays known."""
-        with self._disk_errors():
+        with self._statements():
             self._database.execute("BEGIN IMMEDIATE")
             self._database.executemany("UPDATE ended SET outputs = NULL WHERE input_id = ?", ((i,) for i in input_ids))
             self._database.execute("COMMIT")

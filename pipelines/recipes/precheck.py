@@ -42,7 +42,6 @@ from agentmill.schemas.models import (
     model_revision,
     read_json,
 )
-from agentmill.schemas.struct_types import prepare_struct_types
 from agentmill.schemas.templates.folder_tokenizer import tokenizer_folder
 from agentmill.schemas.training import TRAINING_TEMPLATE, template_text
 from agentmill.synthesis.environments import extra_of, is_sandboxed
@@ -347,7 +346,6 @@ def check_sandbox(who: str = "these environments run") -> None:
 
 def missing_of(needs: Mapping[tuple[str, ...], tuple[str, Need]]) -> list[UserError]:
     """What is wrong with ``needs``, in their order; those that wait for others are looked at side by side."""
-    prepare_struct_types()
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
         asked = {key: pool.submit(_wrong, need) for key, (_, need) in needs.items() if need.depends == "network"}
         found = {key: _wrong(need) for key, (_, need) in needs.items() if key not in asked}

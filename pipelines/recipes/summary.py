@@ -221,7 +221,7 @@ def measure_cells(measures: Mapping[str, Any]) -> Row:
 
 
 def evaluation_lines(summary: Summary) -> list[str]:
-    """What to know besides the table of models: splits with few environments, episodes that are in no rate, and the
+    """What to know with the table of models: splits with few environments, episodes that are in no rate, and the
     differences."""
     return [*warning_lines(summary), *unscored_lines(summary), *attempts_lines(summary), *difference_lines(summary)]
 
