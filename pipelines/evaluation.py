@@ -7,7 +7,8 @@ drawn like these. Where each task has an environment of its own they are those o
 
 * A model's success has a Wilson score interval (E. B. Wilson, JASA 22, 1927), which stays honest at 0 and at n of n,
   for the effective number of tasks: n over the design effect, the ratio of the cluster-robust variance to that of
-  independent tasks (L. Kish, Survey Sampling, 1965; N. Dean and M. Pagano, J. Surv. Stat. Methodol. 3, 2015).
+  independent tasks (L. Kish, Survey Sampling, 1965; N. Dean and M. Pagano, J. Surv. Stat. Methodol. 3, 2015). It is
+  lowered for the degrees of freedom (E. L. Korn and B. I. Graubard, Survey Methodology 24, 1998).
 * The difference of two models on the same tasks has a percentile interval of the paired bootstrap (Efron and
   Tibshirani, An Introduction to the Bootstrap, 1993, ch. 13) that draws whole environments (A. C. Cameron and
   D. L. Miller, A Practitioner's Guide to Cluster-Robust Inference, J. Hum. Resour. 50, 2015). Pairing removes the
@@ -17,8 +18,6 @@ drawn like these. Where each task has an environment of its own they are those o
   same; there an exact binomial bound takes their place.
 * Its p-value is of the exact sign test on the environments in which one model does better; where each task has its own
   and k = 1, this is the exact McNemar test (Biometrika 34, 1947).
-* From few environments the spread between them is hardly known, and the interval of a success is often too narrow.
-  ``agentmill.pipelines.recipes.summary`` warns of fewer than ten.
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ def effective_tasks(groups: Sequence[Sequence[float]]) -> float:
     """How many independent tasks tell as much as these, whose shares of success are grouped by environment.
 
     Between 1 and the number of tasks. As many as environments where all shares are equal, and 1 for one environment:
-    how much environments differ was not seen then.
+    how much environments differ was not seen then. The fewer environments, the less is known of that, so the fewer.
     """
     shares = [share for group in groups for share in group]
     n, mean = len(shares), fmean(shares)
@@ -169,7 +168,8 @@ def effective_tasks(groups: Sequence[Sequence[float]]) -> float:
     independent = spread / (n * (n - 1))
     between = sum(sum(share - mean for share in group) ** 2 for group in groups)
     clustered = len(groups) / (len(groups) - 1) * between / n**2
-    return max(1.0, n / max(1.0, clustered / independent))
+    by_tasks, by_groups = (float(student_t.ppf((1 + CONFIDENCE) / 2, count - 1)) for count in (n, len(groups)))
+    return max(1.0, n / max(1.0, clustered / independent) * (by_tasks / by_groups) ** 2)
 
 
 def sign_test(better: int, worse: int) -> float:

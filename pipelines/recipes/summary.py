@@ -259,8 +259,8 @@ def warning_lines(summary: Summary) -> list[str]:
         if known is None:
             what = "these intervals of an earlier version take tasks of one environment as independent; run it again"
         elif known < FEW_ENVIRONMENTS:
-            what = f"only {counted(known, 'environment')}; intervals from fewer than {FEW_ENVIRONMENTS} are often too"
-            what += " narrow for success and wide for differences, so evaluate on tasks of more environments"
+            what = f"only {counted(known, 'environment')}; intervals from fewer than {FEW_ENVIRONMENTS} are wide, since"
+            what += " their spread is hardly known, so evaluate on tasks of more environments"
         else:
             continue
         lines.append(f"{split}: warning: {what}")

@@ -116,8 +116,10 @@ def test_tasks_of_one_environment_count_as_one_where_they_are_alike() -> None:
     measures = measure(alike)
     assert (measures.n, measures.environments, measures.success) == (120, 6, 0.5)
     low, high = measures.ci95  # type: ignore[misc]
-    assert effective_tasks([[float(env < 3)] * 20 for env in range(6)]) == pytest.approx(5, rel=0.02)
-    assert (low, high) == pytest.approx(wilson(2.5, 5), abs=0.005)
+    # Five, one less than environments, times the squared ratio of Student's 1.980 and 2.571 at 119 and 5.
+    effective = effective_tasks([[float(env < 3)] * 20 for env in range(6)])
+    assert effective == pytest.approx(5 * (1.980 / 2.571) ** 2, rel=0.02)
+    assert (low, high) == pytest.approx(wilson(effective / 2, effective))
 
 
 def test_tasks_with_an_environment_each_count_as_independent() -> None:
@@ -133,21 +135,23 @@ def test_equal_outcomes_and_one_environment_tell_nothing_of_the_spread() -> None
 
 
 def test_environments_that_balance_out_do_not_make_more_of_the_tasks() -> None:
-    assert effective_tasks([[1.0, 0.0]] * 10) == 20
+    assert effective_tasks([[1.0, 0.0]] * 400) == pytest.approx(800, rel=0.01)
+    assert effective_tasks([[1.0, 0.0]] * 2) == pytest.approx(1), "two environments may balance out by chance"
 
 
-def test_the_interval_of_a_model_covers_new_environments_as_often_as_it_says() -> None:
+@pytest.mark.parametrize("environments", [5, 9, 30])
+def test_the_interval_of_a_model_covers_new_environments_as_often_as_it_says(environments: int) -> None:
     chance = np.random.default_rng(3)
-    rates = chance.beta(0.6, 0.6, size=(300, 30))  # mean 0.5: some environments are easy, some are hard
+    rates = chance.beta(1.2, 1.2, size=(300, environments))  # mean 0.5: some environments are easy, some are hard
     drawn = [[(chance.random(12) < rate).astype(float).tolist() for rate in row] for row in rates]
 
     def covered(effective: float, groups: list[list[float]]) -> bool:
-        share = sum(map(sum, groups)) / 360
+        share = sum(map(sum, groups)) / (12 * environments)
         low, high = wilson(share * effective, effective)
         return low <= 0.5 <= high
 
-    assert 0.91 <= sum(covered(effective_tasks(groups), groups) for groups in drawn) / 300 <= 0.99
-    assert sum(covered(360, groups) for groups in drawn) / 300 < 0.7, "as if tasks were independent"
+    assert 0.92 <= sum(covered(effective_tasks(groups), groups) for groups in drawn) / 300 <= 0.99
+    assert sum(covered(12 * environments, groups) for groups in drawn) / 300 < 0.8, "as if tasks were independent"
 
 
 def test_the_interval_of_a_difference_covers_new_environments_about_as_often_as_it_says() -> None:

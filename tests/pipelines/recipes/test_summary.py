@@ -81,8 +81,8 @@ def test_few_environments_are_a_warning() -> None:
     nine = [episode(task, True) for task in range(9)]
     few = msgspec.structs.replace(summary(), evaluation={"s": {"base": msgspec.to_builtins(measure(nine))}})
     assert evaluation_lines(few) == [
-        "s: warning: only 9 environments; intervals from fewer than 10 are often too narrow for success and wide for "
-        "differences, so evaluate on tasks of more environments"
+        "s: warning: only 9 environments; intervals from fewer than 10 are wide, since "
+        "their spread is hardly known, so evaluate on tasks of more environments"
     ]
 
 
