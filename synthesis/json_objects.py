@@ -3,33 +3,58 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
-STARTS = 100
-"""Places where a text is tried; a text full of braces would take long."""
+START = re.compile(r'\{(?=\s*["}])')
+"""Where an object may begin: code and formulas are full of other braces."""
+
+MOST_READ = 20
+"""How often a text may be read over, in vain, in search of its objects; what is behind that is not read."""
 
 
-def objects_in(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """The objects in a text, in their order, each as it is written and as it reads; not those inside of others.
+class WrittenObject(NamedTuple):
+    """An object as it is written, and as it reads; without a value where it breaks off, or cannot be kept."""
 
-    Nothing is read of one that breaks off, nor of one with half characters, which no table can hold.
+    text: str
+    value: dict[str, Any] | None
+
+
+def objects_in(text: str) -> list[WrittenObject]:
+    """The objects in a text, in their order; not those inside of others.
+
+    One that breaks off, has a number of thousands of digits or is nested too deeply is the last, with all the text
+    behind it. Half characters, which no table can hold, cost an object its value.
     """
-    found: list[tuple[str, dict[str, Any]]] = []
-    decoder, start = json.JSONDecoder(), text.find("{")
-    for _ in range(STARTS):
-        if start < 0:
-            break
+    found: list[WrittenObject] = []
+    decoder, whole, read = json.JSONDecoder(), len(text.rstrip()), 0
+    start = START.search(text)
+    while start is not None:
+        begin = start.start()
         try:
-            value, end = decoder.raw_decode(text, start)
+            value, end = decoder.raw_decode(text, begin)
             json.dumps(value, ensure_ascii=False).encode()
-            found.append((text[start:end], value))
+            found.append(WrittenObject(text[begin:end], value))
         except json.JSONDecodeError as error:
-            if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
-                break
-            end = start + 1
-        except UnicodeEncodeError:  # half a character: the object is left out
-            pass
-        except (ValueError, RecursionError):  # a number of thousands of digits, or nested too deeply
-            break
-        start = text.find("{", end)
+            read += error.pos - begin
+            if error.pos >= whole or error.msg.startswith("Unterminated") or read > MOST_READ * len(text):
+                return [*found, WrittenObject(text[begin:], None)]
+            end = begin + 1
+        except UnicodeEncodeError:
+            found.append(WrittenObject(text[begin:end], None))
+        except (ValueError, RecursionError):
+            return [*found, WrittenObject(text[begin:], None)]
+        start = START.search(text, end)
     return found
+
+
+def answer_in(text: str, fields: Collection[str]) -> WrittenObject | None:
+    """The last object in a text that has one of the ``fields`` of an answer; ``None`` if there is none.
+
+    No other takes its place where it cannot be used: that may be a draft, or quoted from what the answer is about.
+    """
+    for written, value in reversed(objects_in(text)):
+        if any(f'"{name}"' in written if value is None else name in value for name in fields):
+            return WrittenObject(written, value)
+    return None

@@ -138,6 +138,8 @@ class JudgedVerify(ModelVerify):
             raise UserError(
                 "`judges` is given, and nothing here is asked of a model; leave it out", ErrorCode.KEY_NOT_FOR_THIS
             )
+        if self.judges:
+            self.model_verifier().check_judge_count(len(self.judges))
 
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
         """Raises ``UserError`` for a judge that cannot write."""

@@ -95,8 +95,11 @@ class RunContext:
         return msgspec.structs.replace(context, models=named)
 
     def _warn_of_withheld(self, parameters: Operator, models: Mapping[str, ModelConfig], step: str) -> None:
-        """Tell the user which sampling parameters of the step a model does not take."""
+        """Tell the user which sampling parameters of the step a model does not take, and what has no effect on it."""
         for role, config in models.items():
+            if config.unused_of_server:
+                unused = ", ".join(config.unused_of_server)
+                self.print_line(f"{step}: {unused} of {config.entry}: no effect, since the model is behind `endpoints`")
             for name in config.sampling.withheld(parameters.sampling(role)):
                 model = config.entry or config.display_name
                 self.print_line(f"{step}: `{name}` is not sent to {model}, whose `sampling.{name}` is null")

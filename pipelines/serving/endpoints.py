@@ -93,8 +93,9 @@ def check_endpoint(
                 "if that is the server that is meant, put its address into `endpoints`",
                 ErrorCode.ENDPOINT_REDIRECTS,
             ) from error
+        advice = "is the API key right?" if error.status in (401, 403) else "is the address right, and the server well?"
         raise UserError(
-            f"the endpoint {url} answers HTTP {error.status}; is the API key right?", ErrorCode.ENDPOINT_REFUSES
+            f"the endpoint {url} answers HTTP {error.status}; {advice}", ErrorCode.ENDPOINT_REFUSES
         ) from error
     except FAILURES as error:
         reason = f"no whole answer within {timeout_s:g} s" if isinstance(error, TimeoutError) else error
@@ -146,6 +147,6 @@ def fetch(
 def _model_names(response_text: bytes) -> set[str]:
     try:
         listed: Any = json.loads(response_text)
-        return {entry["id"] for entry in listed["data"]}
+        return {entry["id"] for entry in listed["data"] if isinstance(entry["id"], str)}
     except (ValueError, KeyError, TypeError, RecursionError):
         return set()

@@ -133,6 +133,9 @@ class ModelConfig(Config):
         for url in endpoints:
             if not url.startswith(("http://", "https://")):
                 raise ValueError(f"{url!r} is no address; expected for example http://127.0.0.1:8000/v1")
+            if url.rstrip("/").endswith("/chat/completions"):
+                base = url.rstrip("/").removesuffix("/chat/completions")
+                raise ValueError(f"{url!r} is the address of chats alone; give that of the API, {base}")
         return [url.rstrip("/") for url in endpoints]
 
     @field_validator("headers")
@@ -258,16 +261,33 @@ class ModelConfig(Config):
         return self.policy == "vllm" and not self.endpoints
 
     @property
+    def unused_of_server(self) -> list[str]:
+        """The settings of a server that are given beside ``endpoints``, where the run starts none."""
+        if not self.endpoints:
+            return []
+        # The length of a context is still used, to count the tokens of a plan.
+        given = self.server.model_dump(exclude={"max_model_len"}, exclude_defaults=True)
+        return [f"`server.{name}`" for name in sorted(given)]
+
+    @property
     def served_name(self) -> str:
-        """What a server calls the model without an adapter: its name without the folders it is in."""
+        """What the model is called without an adapter: its name without the folders it is in."""
         name = (self.model or "").removeprefix(BUNDLED).rstrip("/")
         hub = hub_model(name) if self.managed else None
         return Path(name if hub is None else hub.repo).name if self.managed else name
 
     @property
+    def base_name(self) -> str:
+        """What a server of ours calls the model without an adapter: vLLM takes an adapter of the same name for it."""
+        name = self.served_name
+        while name in self.server.lora:
+            name += "@base"
+        return name
+
+    @property
     def acting_name(self) -> str:
         """What is asked of the endpoints: the adapter, or else the model."""
-        return self.adapter or (self.served_name if self.managed else self.model or "")
+        return self.adapter or (self.base_name if self.managed else self.model or "")
 
     @property
     def display_name(self) -> str | None:

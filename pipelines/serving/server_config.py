@@ -76,7 +76,8 @@ class SamplingConfig(Config):
     )
     response_format: dict[str, Any] | None = Field(
         default=None,
-        description="the form of an answer, as the API has it, such as {type: json_object}; null: not sent",
+        description="the form of an answer, as the API has it, such as {type: json_object}; if given, also as null, "
+        "steps that need an object of some schema ask for it in words",
     )
     reasoning_effort: str | None = Field(
         default=None, description="how much a model reasons, in the words of its API; null: not sent"
@@ -97,6 +98,9 @@ class SamplingConfig(Config):
         chosen = SamplingConfig.model_validate({**own, **given}).model_dump(exclude_none=True)
         if self.max_completion_tokens is not None:
             chosen.pop("max_tokens", None)
+        if "response_format" in self.model_fields_set:
+            # Also null: no step then asks for a form of its own.
+            chosen["response_format"] = self.response_format
         return chosen
 
     def withheld(self, given: Mapping[str, Any]) -> list[str]:

@@ -181,7 +181,7 @@ def plans_of(config: ModelConfig, run_dir: Path, gpus: Groups | None = None) -> 
     groups = server_gpus({"": config})[""] if gpus is None else gpus
     return [
         ServerPlan(
-            command=vllm_command(folder, config.served_name, server, port),
+            command=vllm_command(folder, config.base_name, server, port),
             environment=vllm_environment(server, group),
             port=port,
             model=config.acting_name,

@@ -157,9 +157,10 @@ def first_fault(checks: Iterable[AdmissionCheck]) -> str:
 
 def read_object(text: str) -> str | None:
     """The JSON object in a text, the longest of several; ``None`` if there is none, or none that can be kept."""
-    found = max(objects_in(text), key=lambda each: len(each[0]), default=None)
+    whole = [each for each in objects_in(text) if each.value is not None]
+    found = max(whole, key=lambda each: len(each.text), default=None)
     try:
         # The encoding fails for half characters, which no table can hold.
-        return None if found is None else json.dumps(found[1], ensure_ascii=False, allow_nan=False).encode().decode()
+        return None if found is None else json.dumps(found.value, ensure_ascii=False, allow_nan=False).encode().decode()
     except (ValueError, RecursionError):
         return None

@@ -18,6 +18,7 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, ApiAction, MessageAction, TurnTokens, Usage
 from agentmill.synthesis.policies.policy import Conversation, Denied, PolicyError, Turn
 from agentmill.synthesis.policies.rate_limit import BUSY
+from agentmill.synthesis.prompts import prompt
 
 
 def token_sequence(content: Iterable[AnyItem]) -> list[int]:
@@ -68,6 +69,9 @@ TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 
 MOST_TOKENS = 100_000_000
 """Of one request: a server that counts more, or less than none, does not count."""
+
+RESPONSE_FORMAT = "response_format"
+"""The parameter for the form of an answer."""
 
 OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 """Sampling parameters that say how tools are called."""
@@ -157,10 +161,8 @@ def request_body(conversation: Conversation, model: str, sampling: JsonObject) -
     shown them as text.
     """
     tools, tool_format = conversation.tools, conversation.tool_format
-    if conversation.answer_schema is not None:
-        wanted = {"name": "answer", "schema": conversation.answer_schema, "strict": True}
-        sampling = {**sampling, "response_format": {"type": "json_schema", "json_schema": wanted}}
-    plain = to_messages(conversation.system_prompt, list(conversation.content))
+    system_prompt, sampling = _with_schema(conversation, sampling)
+    plain = to_messages(system_prompt, list(conversation.content))
     messages = to_openai([message for message, _ in written_out(plain, tools, tool_format)])
     if tools and tool_format == "native":
         return {"model": model, "messages": messages, "tools": to_functions(tools), **sampling}
@@ -171,6 +173,23 @@ def request_body(conversation: Conversation, model: str, sampling: JsonObject) -
         given = kept.get("stop") or []
         kept["stop"] = list(dict.fromkeys([stop, *([given] if isinstance(given, str) else given)]))
     return {"model": model, "messages": messages, **kept}
+
+
+def _with_schema(conversation: Conversation, sampling: JsonObject) -> tuple[str, JsonObject]:
+    """System prompt and parameters that ask for the schema of an answer, if there is one.
+
+    A ``response_format`` of the user's, also null, for none, is kept: the schema is then asked for in words.
+    """
+    schema, own = conversation.answer_schema, RESPONSE_FORMAT in sampling
+    if own and sampling[RESPONSE_FORMAT] is None:
+        sampling = {name: value for name, value in sampling.items() if name != RESPONSE_FORMAT}
+    if schema is None:
+        return conversation.system_prompt, sampling
+    if own:
+        in_words = prompt("answer_schema").replace("{schema}", msgspec.json.encode(schema).decode())
+        return f"{conversation.system_prompt}\n\n{in_words}", sampling
+    wanted = {"name": "answer", "schema": schema, "strict": True}
+    return conversation.system_prompt, {**sampling, RESPONSE_FORMAT: {"type": "json_schema", "json_schema": wanted}}
 
 
 def read_turn(text: str | bytes, seconds: float, conversation: Conversation) -> Turn:

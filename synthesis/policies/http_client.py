@@ -243,7 +243,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         pass
     try:
         return parsedate_to_datetime(value).timestamp() - time.time()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

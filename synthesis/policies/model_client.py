@@ -17,7 +17,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Usage
-from agentmill.synthesis.policies.completion import Api, completed
+from agentmill.synthesis.policies.completion import RESPONSE_FORMAT, Api, completed
 from agentmill.synthesis.policies.cost import Spending, tokens_of
 from agentmill.synthesis.policies.http_client import PASSING, Client, Cut, NotConnected, Oversized, Refused, pause_s
 from agentmill.synthesis.policies.policy import (
@@ -248,7 +248,9 @@ class ModelClient:
                     return
                 self._rejected_at[kind] = time.monotonic()
             served = f"{self._settings.entry or self.model} at {', '.join(self._clients)}"
-            raise Rejected(REFUSED, f"{served} refuses every request: {error.detail}") from error
+            ours = RESPONSE_FORMAT in body and RESPONSE_FORMAT not in self.sampling
+            hint = "; if it takes no such `response_format`, set `sampling: {response_format: null}`" if ours else ""
+            raise Rejected(REFUSED, f"{served} refuses every request: {error.detail}{hint}") from error
 
     async def _failure(self, probe: JsonObject) -> PolicyError | None:
         """Why ``probe``, a request of one word, is not answered; ``None`` if it is.
@@ -290,10 +292,11 @@ class ModelClient:
         while True:
             url = self._router.route(episode_id, failed)
             last = len(failed) + 1 == len(self._clients)
+            # With others left a server gets one more try: going on elsewhere is faster than waiting.
+            retries = None if last else min(1, self._settings.max_retries)
             try:
                 with self._router.busy(url):
-                    # With others left a server gets one more try: going on elsewhere is faster than waiting.
-                    return await self._clients[url].post(self.api.path, body, max_retries=None if last else 1)
+                    return await self._clients[url].post(self.api.path, body, max_retries=retries)
             except (NotConnected, Cut) as error:
                 failed.append(url)
                 if last:
@@ -349,8 +352,10 @@ def _refusal(error: Refused, tried: list[str], advice: str) -> PolicyError | Use
     if error.status in (400, 413, 422) and any(phrase in response_text.lower() for phrase in OVERFLOW_PHRASES):
         return ContextOverflow(response_text)
     if error.status in NOT_OURS:
+        elsewhere = error.status == 404 and not tried[-1].endswith("/v1")
+        what = "the address (most end in /v1), the key," if elsewhere else "the key,"
         return UserError(
-            f"{tried[-1]} refuses the key, the account or the model: HTTP {error.status}: {response_text}\n{advice}",
+            f"{tried[-1]} refuses {what} the account or the model: HTTP {error.status}: {response_text}\n{advice}",
             ErrorCode.ENDPOINT_REFUSES,
         )
     reason = "server_error" if error.status >= 500 else REFUSED

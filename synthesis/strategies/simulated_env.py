@@ -39,7 +39,7 @@ from agentmill.synthesis.environments.environment import (
     refusal,
 )
 from agentmill.synthesis.generators.generator import GenerationError
-from agentmill.synthesis.json_objects import objects_in
+from agentmill.synthesis.json_objects import answer_in
 from agentmill.synthesis.policies.policy import Conversation, Policy, Turn
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.llm_calls import text_of, total, transcript, turn_of
@@ -256,16 +256,14 @@ class SimulatedEnvironment:
             raise Fault("empty", "it is empty")
         if turn.finish_reason == "length":
             raise Fault("too_long", "it was cut off at the most tokens of an answer")
-        wrong, found = "there is none", None
-        # The last that fits: a model may quote the action before it answers.
-        for _, value in reversed(objects_in(replied)):
-            try:
-                found = msgspec.convert(value, SimulatedAnswer)
-                break
-            except msgspec.ValidationError as error:
-                wrong = str(error)
-        if found is None:
+        answer = answer_in(replied, SimulatedAnswer.__struct_fields__)
+        if answer is None or answer.value is None:
+            wrong = "there is none" if answer is None else "it breaks off, or cannot be read"
             raise Fault("malformed", f"it is no JSON object of that form ({wrong})")
+        try:
+            found = msgspec.convert(answer.value, SimulatedAnswer)
+        except msgspec.ValidationError as error:
+            raise Fault("malformed", f"it is no JSON object of that form ({error})") from error
         if not found.observation.strip():
             raise Fault("empty", "`observation` is empty")
         if len(found.observation) > self._answers.max_chars:

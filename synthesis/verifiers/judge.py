@@ -14,6 +14,8 @@ import msgspec
 from pydantic import Field
 
 from agentmill.schemas.conditions import reaches
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
@@ -94,8 +96,17 @@ class JudgeVerifier(ModelVerifier):
     def most_answers(self, turns: int | None, judges: int) -> int | None:
         """In both orders and in each round of a debate: what is asked again counts, and what is run before."""
         del turns
-        rounds = 1 + (self.rounds if judges > 1 else 0)
-        return rounds * (1 + self.swap) * (TRIES + self.checks)
+        del judges
+        return (1 + self.rounds) * (1 + self.swap) * (TRIES + self.checks)
+
+    def check_judge_count(self, count: int) -> None:
+        """Raises ``UserError`` for the debate of one judge."""
+        if self.rounds and count < 2:
+            raise UserError(
+                f"`rounds: {self.rounds}` is a debate among several judges, and `judges` names one; name more, or leave"
+                " it out",
+                ErrorCode.KEY_NOT_FOR_THIS,
+            )
 
     async def judge(self, task: Task | None, trajectory: Trajectory, panel: Panel) -> Verdict:
         """The score is the mean of the judges', from 0 to 1. Unscored where no judge gave one, with the first reason.
@@ -105,7 +116,7 @@ class JudgeVerifier(ModelVerifier):
         """
         del task
         answers, opinions = await self._round(trajectory, panel, [None] * len(panel.judges), 0)
-        for number in range(1, self.rounds + 1 if len(panel.judges) > 1 else 1):
+        for number in range(1, self.rounds + 1):
             others = [self._of_others(opinions, place) for place in range(len(opinions))]
             more, opinions = await self._round(trajectory, panel, others, number)
             answers += more

@@ -7,7 +7,6 @@ same is asked again, and then counts as no verdict, never as a guess.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -18,7 +17,7 @@ import msgspec
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import AnyItem, ApiAction, MessageAction, TextObservation, Tool, Usage
-from agentmill.synthesis.json_objects import objects_in
+from agentmill.synthesis.json_objects import answer_in, objects_in
 from agentmill.synthesis.policies.mistakes import EXPERT
 from agentmill.synthesis.policies.model_client import Used
 from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, Policy, Turn
@@ -89,8 +88,9 @@ def object_schema(**properties: JsonObject) -> JsonObject:
 
 
 def judge_name(policy: Policy) -> str:
-    """How verdicts call a model: its name, and the beginning of its revision where that is known."""
-    return f"{policy.model or policy.name}{f'@{policy.revision[:12]}' if policy.revision else ''}"
+    """How verdicts call a model: its name, and the beginning of its revision, and of its adapter's, where known."""
+    revision = "+".join(part[:12] for part in policy.revision.split("+")) if policy.revision else None
+    return f"{policy.model or policy.name}{f'@{revision}' if revision else ''}"
 
 
 async def ask(judge: Judge, question: Question, wanted: type[A], seed: int) -> Answer[A]:
@@ -207,8 +207,13 @@ def _read(turn: Turn, wanted: type[A]) -> tuple[A | None, str | None]:
     if turn.finish_reason == "length":
         return None, "cut_off"
     # Some servers do not enforce schemas, and their models write fences, thoughts or a quoted call around the object.
-    found = objects_in(_text(turn))
-    for written, _ in reversed(found):
-        with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            return msgspec.json.decode(written, type=wanted), None
-    return None, "other_schema" if found else "unparsable"
+    text = _text(turn)
+    answer = answer_in(text, wanted.__struct_encode_fields__)
+    if answer is None:
+        return None, "other_schema" if objects_in(text) else "unparsable"
+    if answer.value is None:
+        return None, "unparsable"
+    try:
+        return msgspec.json.decode(answer.text, type=wanted), None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None, "other_schema"

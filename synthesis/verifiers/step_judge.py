@@ -79,7 +79,8 @@ class StepJudge(ModelVerifier):
         """A verdict on each own step, or a label, and one on the whole. Raises ``PolicyError``.
 
         The score of the whole is the mean of the steps', or the share that is critical. Unscored (``no_steps``) without
-        own steps, and where no step is judged, with the reason of the first.
+        own steps, and where no step is judged, with the reason of the first. Where some are not judged it passes, or
+        fails, only if it would with any score of these; else ``passed`` is None.
         """
         del task
         steps = [step for step in steps_of(trajectory) if step.own]
@@ -107,13 +108,17 @@ class StepJudge(ModelVerifier):
         if not scores:
             return [msgspec.structs.replace(whole, reason=found[0].reason, evidence=evidence), *found]
         wrong = [verdict.item for verdict in found if verdict.passed is False]
-        score = sum(scores) / len(scores)
+        unscored = len(found) - len(scores)
+        evidence |= {"steps": len(scores)}
+        evidence |= {"unscored_steps": unscored} if unscored else {}
+        evidence |= {"first_item": wrong[0]} if wrong else {}
+        least, most = (reaches((sum(scores) + missing) / len(found), self.pass_at) for missing in (0, unscored))
         judged = msgspec.structs.replace(
             whole,
             status="scored",
-            score=score,
-            passed=reaches(score, self.pass_at),
-            evidence={**evidence, "steps": len(scores), **({"first_item": wrong[0]} if wrong else {})},
+            score=sum(scores) / len(scores),
+            passed=least if least == most else None,
+            evidence=evidence,
         )
         return [judged, *found]
 

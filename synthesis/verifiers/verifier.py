@@ -154,6 +154,9 @@ class ModelVerifier(Verifier):
         del turns, judges
         return None
 
+    def check_judge_count(self, count: int) -> None:
+        """Raises ``UserError`` for parameters that have no effect with so many judges."""
+
     async def judge(self, task: Task | None, trajectory: Trajectory, panel: Panel) -> Verdict | Sequence[Finding]:
         """As ``verify``. Raises ``PolicyError`` where a judge cannot be asked; the trajectory is then dropped."""
         raise NotImplementedError

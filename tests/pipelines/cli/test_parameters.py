@@ -73,6 +73,18 @@ def test_parameters_decide_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert actor["headers"] == {"api-key": "env:GATEWAY_SECRET"}
 
 
+def test_settings_of_a_server_that_is_not_started_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_environments(tmp_path, copies=1)
+    with FakeOpenAi([text("look")]) as server:
+        unused = {"replicas": 4, "tool_call_parser": "hermes", "max_model_len": 512}
+        actor = {**endpoint(server), "policy": "vllm", "server": unused}
+        recipe = write_recipe(tmp_path, SAMPLE, models={"actor": actor})
+        assert agentmill("run", recipe) == 0
+    assert "explored: `server.replicas`, `server.tool_call_parser` of actor: no effect" in capsys.readouterr().err
+
+
 def test_temperature_that_a_step_gives_and_the_model_does_not_take_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from agentmill.pipelines.operators.operator import Operator
 from agentmill.pipelines.serving.endpoints import Endpoint
+from agentmill.schemas.errors import LimitReached
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Counts
 from tests.builders import tool_trajectory, trajectory
@@ -61,6 +62,23 @@ def test_trajectories_are_judged_by_a_served_model(runs: Path) -> None:
     assert step.finished() is not None
 
 
+@pytest.mark.parametrize("form", [None, {"type": "json_object"}])
+def test_a_server_that_takes_no_schema_is_asked_in_words(runs: Path, form: Any) -> None:
+    def refuses(body: Any) -> Reply:
+        taken = body.get("response_format") == form
+        return approves(body) if taken else status(400, message="This response_format type is unavailable")
+
+    with FakeOpenAi(refuses) as server:
+        asking = judge(sampling={"response_format": form})
+        manifest = job(runs, "judge", "verdicts", asking, **GIVEN).run(endpoints(server))
+        bodies = [each for each in server.requests if "messages" in each]
+    assert manifest.metrics["scored"] == 2
+    assert all(("response_format" in body) == (form is not None) for body in bodies)
+    assert all('"required":["reasons","verdict"]' in body["messages"][0]["content"] for body in bodies)
+    with FakeOpenAi(refuses) as server, pytest.raises(LimitReached, match="response_format: null"):
+        job(runs, "judge", "others", judge(), **GIVEN).run(endpoints(server))
+
+
 def test_what_a_judge_cannot_answer_is_reported_and_what_a_server_refuses_dropped(runs: Path) -> None:
     def half(body: Any) -> Reply:
         # Refused is one conversation alone: what is asked to find out whether all are refused gets an answer.
@@ -104,6 +122,7 @@ RULES = [{"id": "looks", "rule": {"legal": True}}]
         ("check_rubric", {"rubric": WORDS}, ("needs-another-key", "`judges` is missing")),
         ("check_rubric", {"rubric": RULES, "judges": "a"}, ("key-not-for-this", "`judges` is given")),
         ("judge", {"criteria": "x", "judges": ["a", "a"]}, ("rule-broken", "names a model twice: a, a")),
+        ("judge", {"criteria": "x", "judges": "a", "rounds": 2}, ("key-not-for-this", "`rounds: 2`", "name more")),
         ("judge", {"judges": "a"}, ("missing-key", "criteria")),
         ("judge", {"criteria": "x", "judge": "a"}, ("unknown-key", "'judge'", "judges")),
     ],

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from agentmill.pipelines.serving import endpoints
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint, is_healthy
 from tests.errors import user_error
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, text
@@ -115,3 +116,14 @@ def test_a_model_that_is_not_listed_may_answer_by_another_name(script: list[Repl
 def test_a_model_that_is_not_served_is_refused(status: int) -> None:
     with FakeOpenAi([Reply(status=status)]) as server, user_error("model-not-served", "alias", MODEL):
         check_endpoint(Endpoint(base_url=server.url, model="alias"), None)
+
+
+@pytest.mark.parametrize(("listing", "advice"), [(403, "is the API key right?"), (500, "is the address right")])
+def test_advice_fits_what_the_list_of_models_answers(listing: int, advice: str) -> None:
+    with FakeOpenAi([], listing=listing) as server, user_error("endpoint-refuses", f"HTTP {listing}", advice):
+        check_endpoint(Endpoint(base_url=server.url, model=MODEL), None)
+
+
+def test_names_of_models_that_are_no_text_are_left_out() -> None:
+    body = b'{"data": [{"id": 7}, {"id": null}, {"id": "other"}]}'
+    assert endpoints._model_names(body) == {"other"}

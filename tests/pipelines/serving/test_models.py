@@ -47,6 +47,10 @@ def folder_with(tmp_path: Path, **files: str) -> Path:
         ({"policy": "vllm"}, ("rule-broken", "vllm", "model")),
         ({"policy": "openai", "model": "x"}, ("rule-broken", "openai", "endpoints")),
         ({"policy": "vllm", "model": "x", "endpoints": ["localhost:8000"]}, ("rule-broken", "localhost:8000")),
+        (
+            {"policy": "openai", "model": "x", "endpoints": ["http://a/v1/chat/completions/"]},
+            ("rule-broken", "give that of the API, http://a/v1"),
+        ),
         ({"policy": "vllm", "model": "x", "adapter": "a"}, ("rule-broken", "'a'", "server.lora")),
         ({"policy": "expert", "sampling": {"temprature": 1}}, ("unknown-key", "temprature", "temperature")),
         ({"policy": "expert", "sampling": {"temperature": -1}}, ("invalid-value", "sampling.temperature", "0")),
@@ -105,6 +109,15 @@ def test_an_adapter_has_a_part_in_the_revision(tmp_path: Path) -> None:
     config = ModelConfig(policy="vllm", model="x", adapter="polite", server=server)
     assert config.settings(ENDPOINTS, "abc").revision == f"abc+{model_revision(folder)}"
     assert config.display_name == "x+polite"
+
+
+def test_an_adapter_with_the_name_of_its_base_does_not_answer_for_it(tmp_path: Path) -> None:
+    server = ServerConfig(lora={"tuned": str(tmp_path), "tuned@base": str(tmp_path)})
+    base = ModelConfig(policy="vllm", model="runs/one/tuned", server=server)
+    adapter = ModelConfig(policy="vllm", model="runs/one/tuned", server=server, adapter="tuned")
+    assert adapter.acting_name == "tuned"
+    assert base.acting_name not in server.lora
+    assert base.display_name == "tuned"
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"r": null}', "[]"])

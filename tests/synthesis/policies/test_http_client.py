@@ -97,6 +97,7 @@ async def test_a_closed_client_opens_again() -> None:
         ({"retry-after": "3600"}, 1.5, 2.0),
         ({"retry-after": "-1"}, 1.5, 2.0),
         ({"retry-after": "soon"}, 1.5, 2.0),
+        ({"retry-after": "Mon, 01 Jan 99999999999 00:00:00 GMT"}, 1.5, 2.0),
         ({}, 1.5, 2.0),
     ],
 )

@@ -10,12 +10,14 @@ from collections import Counter
 import pytest
 
 from agentmill.pipelines.serving.endpoints import free_ports, is_healthy
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import MessageAction
 from agentmill.synthesis.policies import make_policy, routing
 from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings
 from agentmill.synthesis.policies.routing import REMEMBERED, Router
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi
+from tests.synthesis.policies.asking import conversation, policy_for
 
 
 def test_an_episode_begins_where_the_fewest_requests_are_in_flight_and_stays() -> None:
@@ -146,3 +148,21 @@ async def test_a_server_that_dies_in_the_middle_costs_no_turn() -> None:
         await policy.close()
     assert first == [MessageAction(content=said) for said in "bababa"]
     assert second == [MessageAction(content="a")] * 6
+
+
+@pytest.mark.parametrize(("max_retries", "first"), [(0, 1), (8, 2)])
+async def test_a_failing_server_is_asked_once_more_where_retries_are_allowed(max_retries: int, first: int) -> None:
+    busy = fake.status(500, {"retry-after-ms": "1"})
+    with FakeOpenAi([busy]) as failing, FakeOpenAi([fake.text("go")]) as answering:
+        policy = policy_for(failing, answering, max_retries=max_retries)
+        await policy.act(conversation())
+        await policy.close()
+    assert (len(failing.requests), len(answering.requests)) == (first, 1)
+
+
+async def test_an_address_that_may_be_wrong_is_named() -> None:
+    with FakeOpenAi([fake.status(404)]) as server:
+        policy = policy_for(server.url.removesuffix("/v1"))
+        with pytest.raises(UserError, match="refuses the address"):
+            await policy.act(conversation())
+        await policy.close()

@@ -84,6 +84,8 @@ JUNK: dict[str, tuple[str, str]] = {
     "other": ('{"score": 5}', "other_schema"),
     "more": ('{"reasons": "so", "verdict": true, "bonus": 1}', "other_schema"),
     "type": ('{"reasons": "so", "verdict": "yes"}', "other_schema"),
+    "draft": ('{"reasons": "draft", "verdict": true} No: {"reasons": "so", "verdict": "false"}', "other_schema"),
+    "cut after a draft": ('{"reasons": "draft", "verdict": true} No: {"reasons": "so, and', "unparsable"),
     "nested": ("[" * 5000 + "{}", "other_schema"),
     "empty": ("", "unparsable"),
 }
@@ -153,9 +155,6 @@ async def test_in_a_debate_judges_see_the_reasons_of_the_others_and_may_change()
     alone = await judged(sure, Judging(swayed, model="b"))
     assert alone.score == 0.5
     assert (await judged(sure, Judging(swayed, model="b"), rounds=1)).score == 1.0
-    assert (await judged(Judging(swayed), rounds=3)).evidence["usage"]["prompt_tokens"] == 10, (
-        "alone there is no debate"
-    )
 
 
 async def test_a_judge_may_run_code_in_the_sandbox_before_it_answers() -> None:
@@ -197,6 +196,8 @@ def test_a_model_is_called_by_name_and_revision() -> None:
     plain: Callable[..., Any] = always
     judge = plain(True)
     assert judge_name(judge) == "wise/judge-7b@0123456789ab"
+    judge.revision = f"{'b' * 16}+{'a' * 16}"
+    assert judge_name(judge) == f"wise/judge-7b@{'b' * 12}+{'a' * 12}", "another adapter is another judge"
     judge.revision = None
     assert judge_name(judge) == "wise/judge-7b"
 

@@ -81,7 +81,16 @@ async def test_steps_without_an_answer_are_unscored() -> None:
 
     whole, first, second = (await judged(walk("right", "right"), Judging(second_only))).verdicts
     assert (first.status, first.reason, second.passed) == ("unscored", "unparsable", True)
-    assert (whole.score, whole.evidence["steps"]) == (1.0, 1)
+    assert (whole.score, whole.evidence["steps"], whole.evidence["unscored_steps"]) == (1.0, 1, 1)
+    assert whole.passed is None, "the other step may be wrong"
+    half = (await judged(walk("right", "right"), Judging(second_only), pass_at=0.5)).verdicts[0]
+    assert half.passed is True, "whatever the other step is"
+
+    def denies_the_first(asked: Conversation) -> str:
+        return "?" if "number is 22" in shown(asked) else '{"reasons": "", "verdict": false}'
+
+    wrong = (await judged(walk("right", "right"), Judging(denies_the_first))).verdicts[0]
+    assert (wrong.passed, wrong.evidence["unscored_steps"]) == (False, 1)
     none = (await judged(walk("right"), Judging(lambda asked: "?"))).verdicts[0]
     assert (none.status, none.reason) == ("unscored", "unparsable")
     off = await judged(walk("right"), Judging(lambda asked: '{"reasons": "", "verdict": 9}'), criterion="score")
