@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from agentmill.pipelines.duplicates import words_of
+from agentmill.pipelines.duplicates import MARKS, words_of
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
 
 NAME = "\x00"
@@ -39,8 +39,8 @@ _FUNCTION_WORDS = frozenset(
 """Words of commands that are no arguments."""
 
 _QUOTED = re.compile(r'"[^"\n]{1,200}"|“[^”\n]{1,200}”|`[^`\n]{1,200}`|(?<!\w)\'[^\'\n]{1,200}\'(?!\w)')
-_TOKEN = re.compile(rf"{NAME}|\w+(?:[-./:@]\w+)*")
-_CODE = re.compile(r"[\w./~-]+")
+_TOKEN = re.compile(rf"{NAME}|\w[\w{MARKS}]*(?:[-./:@]\w[\w{MARKS}]*)*")
+_CODE = re.compile(rf"[\w{MARKS}./~-]+")
 _NUMBER = re.compile(r"[-+]?\d[\d.,]*")
 _SENTENCE_END = frozenset(".!?:;\n")
 

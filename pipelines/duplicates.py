@@ -24,6 +24,7 @@ import math
 import os
 import re
 import tempfile
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -59,10 +60,21 @@ _SPACED = bytes(byte if chr(byte).isalnum() or byte == ord("_") else ord(" ") fo
 # Scripts without spaces between words: kana, Chinese characters. A character of these counts as a word.
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
+MARKS = "".join(
+    character
+    for character in map(chr, (*range(0x300, 0x3100), *range(0xA600, 0xFE30), *range(0x10A00, 0x12000)))
+    if unicodedata.category(character) in ("Mn", "Mc")
+)
+"""Combining marks, such as the vowels of Indic scripts: parts of words, and none of the letters of ``\\w``."""
+_MARK = re.compile(f"[{MARKS}]")
+_MARKED_WORD = re.compile(rf"[{_UNSPACED}][{MARKS}]*|(?:[^\W{_UNSPACED}]+[{MARKS}]*)+")
 
 
 def words_of(texts: Iterable[str]) -> list[bytes]:
-    """The words of texts, in order: runs of letters, digits and ``_`` in lower case; no punctuation or spaces."""
+    """The words of texts, in order: runs of letters with their marks, digits and ``_``; no punctuation or spaces.
+
+    They are in lower case and composed (Unicode's NFC).
+    """
     found: list[bytes] = []
     for text in texts:
         lower = text.lower()
@@ -70,7 +82,9 @@ def words_of(texts: Iterable[str]) -> list[bytes]:
         if lower.isascii():
             found += lower.encode().translate(_SPACED).split()
         else:
-            found += " ".join(_WORD.findall(lower)).encode(errors="surrogatepass").split()
+            lower = unicodedata.normalize("NFC", lower)
+            pattern = _MARKED_WORD if _MARK.search(lower) else _WORD
+            found += " ".join(pattern.findall(lower)).encode(errors="surrogatepass").split()
     return found
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-from agentmill.schemas.records.manifest import MANIFEST_NAME, Manifest, read_manifest
+from agentmill.schemas.records.manifest import MANIFEST_NAME, Manifest, ShardFile, read_manifest
 
 _ACCESS = "if it is private or gated, ask for access on its page and log in with `hf auth login` or HF_TOKEN"
 
@@ -180,9 +180,22 @@ def fetched(text: str) -> Path:
                 f"{address} has no file {path}, though its manifest names it; it is no whole table",
                 ErrorCode.FILE_MISSING,
             )
+        _check_download(address, folder, path, file)
+    return folder
+
+
+def _check_download(address: Address, folder: Path, path: str, file: ShardFile) -> None:
+    """Raises ``UserError`` for a file that is not what the manifest lists, also when it is downloaded again."""
+    from huggingface_hub import hf_hub_download
+
+    try:
         # A download that was cut off, or a cache that was changed, would otherwise be read as the table.
         file.check(folder / path)
-    return folder
+    except UserError:
+        name = f"{address.path}/{path}"
+        with hub_errors(str(address)):
+            hf_hub_download(address.repo, name, repo_type="dataset", revision=address.revision, force_download=True)
+        file.check(folder / path)
 
 
 def keep_pipes_plain() -> None:

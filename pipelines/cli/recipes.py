@@ -153,10 +153,12 @@ def written(name: str, origin: Path | None) -> Path:
     read_recipe(source, ())
     text = source.read_text(encoding="utf-8-sig")
     # Only the lines of these keys: comments stay as they are.
-    text, n = re.subn(r"(?m)^name:.*$", f"name: {name}", text, count=1)
+    # In quotes, since YAML reads 123 and null as no text.
+    line = f'name: "{name}"'
+    text, n = re.subn(r"(?m)^name:.*$", line, text, count=1)
     text = re.sub(r"(?m)^run_dir:.*\n", "", text)
     with disk_errors(file):
-        file.write_text(text if n else f"name: {name}\n{text}", encoding="utf-8")
+        file.write_text(text if n else f"{line}\n{text}", encoding="utf-8")
     try:
         read_recipe(file, ())
     except UserError:

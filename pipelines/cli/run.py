@@ -25,6 +25,7 @@ from agentmill.pipelines.recipes.seeds import SEED_COLUMNS, SeedsResult, over_se
 from agentmill.pipelines.recipes.summary import (
     MEASURE_COLUMNS,
     SELECTION_COLUMNS,
+    counted,
     evaluation_lines,
     measure_rows,
     next_commands,
@@ -94,7 +95,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """What ``--dry-run`` tells of a recipe: all the steps of a run into ``run_dir``, in their order.
 
     ``missing`` is what this machine lacks for them; ``unchecked`` is what only a run asks, over the network;
-    ``left_out`` are steps that would not be run, with reasons.
+    ``left_out`` are steps that would not be run, with reasons. ``run_dirs`` has the folder of each seed, where there
+    are several.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[str] = []
     unchecked: list[str] = []
     left_out: dict[str, str] = {}
+    run_dirs: dict[int, str] = {}
 
 
 @click.command(
@@ -152,7 +155,8 @@ def run(
     for plan in plans:
         check_run_dir(plan, replace)
     if dry_run:
-        answer(planned(plans[0]), show_plan, as_json)
+        run_dirs = {} if seeds is None else {plan.recipe.seed: str(plan.run_dir) for plan in plans}
+        answer(msgspec.structs.replace(planned(plans[0]), run_dirs=run_dirs), show_plan, as_json)
         return
     results = [carried_out(plan, replace, retry_dropped) for plan in plans]
     if seeds is None:
@@ -202,6 +206,8 @@ def show_plan(plan: Planned) -> None:
     rows = [[step.name, step.operator, ", ".join(step.reads) or "-"] for step in plan.steps]
     table(f"{plan.name}: {len(rows)} steps, into {plan.run_dir}", ["step", "operator", "reads"], rows)
     say_left_out(plan.left_out)
+    if plan.run_dirs:
+        say(f"the same for {counted(len(plan.run_dirs), 'seed')}: {', '.join(plan.run_dirs.values())}")
     for line in plan.missing:
         log(f"warning: this machine cannot run it: {line}")
     for line in plan.unchecked:

@@ -293,10 +293,12 @@ def tokens_of(on: On, trajectory: Trajectory) -> list[bytes]:
     """What shingles are made of: words, tools, actions in canonical form, or digests of states; empty without any.
 
     The words are those of all texts but the system prompt: it is the same for trajectories that have nothing else in
-    common, and often the longest text of all.
+    common, and often the longest text of all. Without words they are the texts.
     """
     if on == "text":
-        return words_of(texts_of(msgspec.structs.replace(trajectory, system_prompt=None)))
+        texts = list(texts_of(msgspec.structs.replace(trajectory, system_prompt=None)))
+        # Signs alone have no words, and may be equal.
+        return words_of(texts) or [text.encode(errors="surrogatepass") for text in texts if text.strip()]
     if on == "tools":
         called = (item for item in trajectory.content if acts(item))
         return [_tool(item).encode() for item in called if isinstance(item, ApiAction | CodeAction)]

@@ -191,7 +191,9 @@ class Mix(FilterParameters):
         unit = "rows" if self.tokenizer is None else "tokens"
         for name, target, found in zip(names, targets, held, strict=False):
             if found < target:
-                yield f"{target:,} {unit} of {name}, and {found:,} are there"
+                # Under several quotas it depends on the order of the rows how many fit.
+                how = "were found under the quotas with this `seed`" if len(self.quotas) > 1 else "are there"
+                yield f"{target:,} {unit} of {name}, and {found:,} {how}"
 
     def notes(self, manifest: Manifest) -> list[str]:
         """The share of each table, and warnings where there are too few rows, or none."""
@@ -206,9 +208,9 @@ class Mix(FilterParameters):
         return [*notes, *(kept_notes(manifest) if manifest.record == "Selection" else ())]
 
     def tables_config(self, inputs: Inputs) -> JsonObject:
-        """The folders of the tables that ``weights`` calls otherwise, since inputs are compared by folder."""
-        named = {} if self.weights is None else zip(self.from_, tables_of(inputs, "from"), strict=True)
-        folders = {name: table.folder.name for name, table in dict(named).items()}
+        """The folders of the tables that are called otherwise, since inputs are compared by folder."""
+        named = zip(self.from_, tables_of(inputs, "from"), strict=True)
+        folders = {name: table.folder.name for name, table in named}
         # A table of the same run is called as its folder, but for its round and its route.
         others = {name: folder for name, folder in folders.items() if PurePath(name.partition("@")[0]).name != folder}
         return {"folders": others} if others else {}

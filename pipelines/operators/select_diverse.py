@@ -240,10 +240,12 @@ class Diversification(SelectionOperation):
         self._decisions = pool.choose(given.size, Method(clusters, weight, self._seed))
         if (fitting := len(self._decisions.chosen)) < given.size:
             named = ", ".join(each.by for each in given.quotas)
-            smaller = f"a `size` of at most {fitting}, or " if fitting else ""
+            # What crossing quotas let in depends on what was chosen before: more might fit, also with another size.
+            found, most = ("were found to fit", "such as") if len(given.quotas) > 1 else ("fit", "at most")
+            smaller = f"a smaller `size`, {most} {fitting}, or " if fitting else ""
             raise UserError(
-                f"select_diverse: `size: {given.size}`, and the `quotas` of {named} let {fitting} of {len(pool):,}"
-                f" trajectories in\ngive {smaller}larger quotas",
+                f"select_diverse: `size: {given.size}`, and {fitting} of {len(pool):,} trajectories {found} into the"
+                f" `quotas` of {named}\ngive {smaller}larger quotas",
                 ErrorCode.ROWS_TOO_FEW,
             )
 

@@ -10,7 +10,8 @@ Memory of a worker is that of the groups, and of the index of the instructions i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, model_validator
@@ -162,6 +163,7 @@ class Grouping:
         columns = ["family", "lineage"]
         self._environments = Lookup(tables_of(inputs, "environments"), EnvironmentSpec, columns=columns)
         self._variants: dict[str, str] = {}
+        self._trees: dict[str, str] = {}
         self._originals: dict[str, str] = {}
         self._templates: dict[Node, Node] = {}
 
@@ -190,6 +192,23 @@ class Grouping:
             links.update((nodes[0], node) for node in nodes)
         self._templates = joined(links)
 
+    def link(self, read: Callable[[], Iterable[Trajectory]]) -> None:
+        """Find the trees of branches whose own group is not known; ``read`` reads all trajectories that are split.
+
+        A tree is in the group of the trajectory that it begins with, or else a group of its own.
+        """
+        trees = joined(
+            (each.trajectory_id, each.parent_id) for each in read() if each.parent_id and self._own(each) is None
+        )
+        if not trees:
+            return
+        owners = {
+            trees[each.trajectory_id]: own
+            for each in read()
+            if each.trajectory_id in trees and (own := self._own(each)) is not None
+        }
+        self._trees = {name: owners.get(tree, tree) for name, tree in trees.items()}
+
     def environment_of(self, trajectory: Trajectory) -> str | None:
         """The id of its environment, from its task if it has none itself; of copies that of one of them."""
         environment = self._own_environment_of(trajectory)
@@ -199,8 +218,15 @@ class Grouping:
         task = self._tasks.get(trajectory.task_id)
         return trajectory.environment_id or (None if task is None else task.environment_id)
 
-    def of(self, trajectory: Trajectory) -> str | None:
-        """What it is grouped by; ``None`` if that is not known."""
+    def of(self, trajectory: Trajectory) -> tuple[str, str] | None:
+        """What it is grouped by, and the group; ``None`` if neither that is known nor what it is a branch of."""
+        own = self._own(trajectory)
+        if own is not None:
+            return self._by, own
+        tree = self._trees.get(trajectory.trajectory_id)
+        return None if tree is None else ("tree", tree)
+
+    def _own(self, trajectory: Trajectory) -> str | None:
         if self._by == "task":
             return self._originals.get(trajectory.task_id or "", trajectory.task_id)
         if self._by == "template":
@@ -222,7 +248,7 @@ class Grouping:
         return task.skills if task is not None else ()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_originals": {}, "_templates": {}, "_variants": {}}
+        return {**self.__dict__, "_originals": {}, "_templates": {}, "_variants": {}, "_trees": {}}
 
 
 def _nodes(sample: Sample) -> list[Node]:
@@ -292,6 +318,7 @@ class Splitting(SelectionOperation):
         by_content = self._parameters.by == "template"
         if by_content:
             self._grouping.observe(self._chosen())
+        self._grouping.link(partial(self._chosen, content=by_content))
         sizes = Counter(self._group(each)[0] for each in self._chosen(content=by_content))
         self._splits = assign_groups(sizes, self._parameters.shares, self._parameters.seed) if sizes else {}
         if self._parameters.leaks == "off":
@@ -320,9 +347,9 @@ class Splitting(SelectionOperation):
         except Unused as error:
             selection = self._selection(record, error.reason, None)
             return [Result(input_id=unit[0], outputs=[selection], measures=measures)]
-        group, known = self._group(record)
+        group, what = self._group(record)
         split = self._splits[group]
-        measures |= {f"{ROWS}{split}": 1, **({} if known else {"without_group": 1})}
+        measures |= {f"{ROWS}{split}": 1, **({} if what else {"without_group": 1})}
         kept = split == self._parameters.keep
         reason, share = self._leak(record, measures) if kept else (f"split: {split}", None)
         label = Label(
@@ -330,7 +357,7 @@ class Splitting(SelectionOperation):
             name=self._parameters.name,
             value=split,
             labeller=LABELLER,
-            reason=f"{self._parameters.by} {group}" if known else None,
+            reason=f"{what} {group}" if what else None,
         )
         selection = self._selection(record, reason, share)
         return [Result(input_id=unit[0], outputs=[selection], sides={LABELS: [label]}, measures=measures)]
@@ -354,13 +381,13 @@ class Splitting(SelectionOperation):
         name = self._parameters.name
         return Selection(trajectory_id=record.trajectory_id, name=name, kept=reason is None, reason=reason, score=share)
 
-    def _group(self, record: Trajectory) -> tuple[str, bool]:
-        """The group of a trajectory, and whether it is known; otherwise it is one by itself."""
+    def _group(self, record: Trajectory) -> tuple[str, str | None]:
+        """The group of a trajectory, and what it is grouped by; otherwise it is one by itself."""
         found = self._grouping.of(record)
-        return (record.trajectory_id, False) if found is None else (found, True)
+        return (record.trajectory_id, None) if found is None else (found[1], found[0])
 
     def _chosen(self, content: bool = True) -> Iterator[Trajectory]:
-        columns = [name for name in (*COLUMNS, "environment_id") if content or name != "content"]
+        columns = [name for name in (*COLUMNS, "environment_id", "parent_id") if content or name != "content"]
         for _, trajectory in stream(self._shards, columns):
             stop.check()
             try:

@@ -19,6 +19,7 @@ from agentmill.pipelines.sensitive.patterns import (
     ADDRESS,
     EDGE,
     EMAIL_ADDRESS,
+    END,
     ESCAPE_OF_ADDRESS,
     GAP,
     KEY_NAME,
@@ -127,7 +128,7 @@ def values_of(kind: str, match: str, source: str | None, text: str) -> list[str 
 
 def _pattern(kind: str) -> str:
     """The pattern of a kind in Python's syntax, without the character behind it, as a group."""
-    pattern = {**SECRETS, **RULES}[kind].replace(EDGE, r"\b")
+    pattern = {**SECRETS, **RULES}[kind].replace(END, r"(?=\b|_)").replace(EDGE, r"\b")
     edge = _LAST_CHARACTER.search(pattern)
     return f"({pattern})" if edge is None else f"({pattern[: edge.start()]})(?:{edge[1]}|$)"
 

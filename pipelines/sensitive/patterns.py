@@ -34,6 +34,8 @@ address, or of a terminal. Tool calls and dead letters are JSON in a column, whe
 EDGE = r"(?-u:\b)"
 """Between what may be part of a name in ASCII and what may not; other scripts need no space before a token."""
 START = rf"(?:{EDGE}|_|{ESCAPE})"
+END = rf"(?:{EDGE}|_)"
+"""Behind a token that has no ``_`` itself; an ``_`` there is part of another name."""
 GAP = r"(?:[\s\"'`:=,>]|\\+[nrt]?)"
 """What is between a name and its value."""
 LINE_END = r"(?:\n|\\+[rn])"
@@ -46,7 +48,7 @@ KEY_NAME = (
 SECRETS: Mapping[str, str] = {
     "age_key": r"AGE-SECRET-KEY-1[A-Z0-9]{58}",
     "anthropic_key": r"sk-ant-[a-z0-9]+-[A-Za-z0-9_-]{80,}",
-    "aws_key_id": rf"(?:AKIA|ASIA)[A-Z2-7]{{16}}{EDGE}",
+    "aws_key_id": rf"(?:AKIA|ASIA)[A-Z2-7]{{16}}{END}",
     "aws_secret_key": rf"(?:[Ss]ecret_?[Aa]ccess_?[Kk]ey|SECRET_ACCESS_KEY){GAP}+"
     r"[A-Za-z0-9/+]{40}(?:[^A-Za-z0-9/+]|$)",
     "azure_key": r"AccountKey=[A-Za-z0-9/+]{86}==",
@@ -54,16 +56,16 @@ SECRETS: Mapping[str, str] = {
     r"|curl [^\n]{0,200}?(?:-u|--user)[ =]?[\"']?[A-Za-z0-9._@+-]+:[^\s\"'$<>{}:\\]{6,}"
     r"|auth\\*\"\s*:\s*\\*\"[A-Za-z0-9+/]{16,}={0,2}\\*\"",
     "bearer_token": r"(?:[Bb]earer|BEARER)(?:\s|%20|\+)+[A-Za-z0-9._~+/-]{20,}",
-    "cerebras_key": rf"csk-[a-z0-9]{{40,}}{EDGE}",
-    "databricks_token": rf"dapi[0-9a-f]{{32}}{EDGE}",
+    "cerebras_key": rf"csk-[a-z0-9]{{40,}}{END}",
+    "databricks_token": rf"dapi[0-9a-f]{{32}}{END}",
     "github_token": r"gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{82}",
     "google_key": r"AIza[A-Za-z0-9_-]{35}|GOCSPX-[A-Za-z0-9_-]{28}|ya29\.[A-Za-z0-9_-]{40,}",
-    "groq_key": rf"gsk_[A-Za-z0-9]{{52}}{EDGE}",
-    "huggingface_token": rf"hf_[A-Za-z0-9]{{34,}}{EDGE}",
+    "groq_key": rf"gsk_[A-Za-z0-9]{{52}}{END}",
+    "huggingface_token": rf"hf_[A-Za-z0-9]{{34,}}{END}",
     "json_web_token": r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{20,}",
     "langsmith_key": r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}",
     "named_key": rf"{KEY_NAME}{GAP}{{1,6}}[A-Za-z0-9+/_-]{{16,}}",
-    "npm_token": rf"npm_[A-Za-z0-9]{{36}}{EDGE}",
+    "npm_token": rf"npm_[A-Za-z0-9]{{36}}{END}",
     "nvidia_key": r"nvapi-[A-Za-z0-9_-]{60,}",
     "openai_key": r"sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{40,}",
     "openrouter_key": r"sk-or-v1-[0-9a-f]{64}",
@@ -71,14 +73,14 @@ SECRETS: Mapping[str, str] = {
     "private_key": r"BEGIN (?:[A-Z]+ ){0,2}PRIVATE KEY(?: BLOCK)?-----"
     rf"(?:[^A-Za-z0-9]|\\+[nrt]|[0-9]+[^A-Za-z0-9+/=]|[A-Za-z-]+: [^\n\\]*{LINE_END})*[A-Za-z0-9+/=]{{16}}",
     "pypi_token": r"pypi-AgEIcHlwaS5vcmc[A-Za-z0-9_-]{50,}",
-    "replicate_token": rf"r8_[A-Za-z0-9]{{37}}{EDGE}",
+    "replicate_token": rf"r8_[A-Za-z0-9]{{37}}{END}",
     "sendgrid_key": r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}",
-    "service_key": rf"sk-[A-Za-z0-9]{{32,}}{EDGE}",
+    "service_key": rf"sk-[A-Za-z0-9]{{32,}}{END}",
     "slack_token": r"xox[abeprs]-[0-9]{6,}-[A-Za-z0-9-]{10,}",
     "stripe_key": r"[rs]k_live_[A-Za-z0-9]{24,}|whsec_[A-Za-z0-9+/]{32,}",
     "together_key": r"tgp_v1_[A-Za-z0-9_-]{40,}",
     "url_password": r"://[^\s/:@?#\"'`<>(){}\[\]\\|*^,;]*:[^\s/:@?#\"'`<>(){}\[\]\\|]+@[A-Za-z0-9][A-Za-z0-9.-]*",
-    "xai_key": rf"xai-[A-Za-z0-9]{{60,}}{EDGE}",
+    "xai_key": rf"xai-[A-Za-z0-9]{{60,}}{END}",
 }
 """What refuses a publication, as it reads behind ``START``. ``service_key`` has the form that many took from OpenAI."""
 
@@ -101,7 +103,8 @@ HARMLESS: Mapping[str, str] = {
     r"|[^A-Za-z0-9+/_-]\D*$|[^A-Za-z0-9+/_-][0-9_+/-]*$|[^A-Za-z0-9+/_-](?:[A-Za-z]+[_/-]+)+[A-Za-z]*[0-9]{0,2}$",
     "bearer_token": r"^\D*$|(?i:your|example|token[_.-])",
     "json_web_token": r"\.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9l",
-    "url_password": r"(?i):(?:\$.*|[*.]+|%[s(].*|x+|changeme|admin|root|user|username|guest|test|postgres|mysql|"
+    "url_password": r"(?i):(?:(?-i:\$(?:[A-Z_][A-Z0-9_]*|[a-z_]+|[{(].*))|"
+    r"[*.]+|%[s(].*|x+|changeme|admin|root|user|username|guest|test|postgres|mysql|"
     r"example|(?:my|your|some|the|db|user)?[_-]?(?:pass|password|passwd|pwd|secret|token|(?:api|access)?[_-]?key))@"
     r"|@(?:localhost|127\.0\.0\.1|(?:.*\.)?(?:example\.(?:com|org|net|edu)|example|test|invalid))$",
 }

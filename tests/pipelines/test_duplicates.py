@@ -94,6 +94,10 @@ def planted(pairs: int, words: int, edits: int) -> list[list[bytes]]:
         (["Größe “groß” — naïve"], ["größe", "groß", "naïve"]),
         (["東京 tower2を見る"], ["東", "京", "tower2", "を", "見", "る"]),
         (["…!?", " \n"], []),
+        (["लड़का, लड़की"], ["लड\u093cका", "लड\u093cकी"]),
+        (["ห้องน้ำ 東京"], ["ห้องน้ำ", "東", "京"]),
+        (["e\u0301le\u0300ve"], ["élève"]),
+        (["\u0301 a"], ["a"]),
     ],
 )
 def test_words(texts: list[str], words: list[str]) -> None:

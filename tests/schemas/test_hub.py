@@ -106,6 +106,10 @@ def test_a_file_is_the_one_that_the_manifest_tells_of(hub: FakeHub, tmp_path: Pa
     hub.push(REPO, {**held, f"tasks/data/{SHARD}": data[:-5] + b"?" + data[-4:]})
     with user_error("manifest-mismatch"):
         fetched(f"hf://{REPO}/tasks")
+    hub.push(REPO, held)
+    shard = fetched(f"hf://{REPO}/tasks") / f"data/{SHARD}"
+    shard.resolve().write_bytes(data[:100])
+    assert (fetched(f"hf://{REPO}/tasks") / f"data/{SHARD}").read_bytes() == data, "it is downloaded again"
     hub.push(REPO, {path: data for path, data in held.items() if SHARD not in path})
     with user_error("file-missing", SHARD):
         fetched(f"hf://{REPO}/tasks")

@@ -101,6 +101,12 @@ def test_a_new_recipe_is_commented_and_can_be_run(capsys: pytest.CaptureFixture[
     assert shows(capsys.readouterr().err, "name-taken", "mine.yaml")
 
 
+@pytest.mark.parametrize("name", ["123", "null", "1e5"])
+def test_a_name_that_yaml_reads_as_something_else_is_a_name(name: str) -> None:
+    assert agentmill("new", name) == 0
+    assert read_yaml(f"{name}.yaml")["name"] == name
+
+
 @pytest.mark.parametrize("name", ["eto", "rise"])
 def test_a_new_recipe_hides_no_shipped_one(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert agentmill("new", name) == 2

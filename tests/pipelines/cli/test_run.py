@@ -76,7 +76,11 @@ def test_seeds_are_run_one_after_the_other_and_compared(tmp_path: Path, capsys: 
     write_environments(tmp_path)
     recipe = write_recipe(tmp_path, COMPARE, seed=3)
     assert agentmill("run", recipe, "--seeds", "2", "--dry-run", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["run_dir"] == str(tmp_path / "run/seed-3")
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["run_dir"] == str(tmp_path / "run/seed-3")
+    assert plan["run_dirs"] == {str(seed): str(tmp_path / f"run/seed-{seed}") for seed in (3, 4)}
+    assert agentmill("run", recipe, "--seeds", "2", "--dry-run") == 0
+    assert "the same for 2 seeds" in capsys.readouterr().out
     assert agentmill("run", recipe, "--seeds", "2", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert result["run_dirs"] == {str(seed): str(tmp_path / f"run/seed-{seed}") for seed in (3, 4)}

@@ -223,6 +223,13 @@ def test_what_is_empty_is_kept(on: str, near: float | None, tmp_path: Path) -> N
     assert {row.trajectory_id for row in rows_of(tmp_path / "unique") if row.kept} >= {"a", "b", "c"}
 
 
+@pytest.mark.parametrize("near", [None, 0.8])
+def test_texts_of_signs_alone_may_be_equal(near: float | None, tmp_path: Path) -> None:
+    rows = [("a", "👍"), ("b", "👍"), ("c", "👎")]
+    write(tmp_path, *(trajectory(name, content=[instruction("???"), agent_message(sign)]) for name, sign in rows))
+    assert dropped(tmp_path, near=near) == {"b": "duplicate: equal to a"}
+
+
 def test_nothing_to_compare_is_a_warning(tmp_path: Path) -> None:
     write(tmp_path, text("a"), text("b"))
     step = job(tmp_path, "dedup", "unique", of="runs", on="states")

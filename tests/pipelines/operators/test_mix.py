@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.operators.operator import StepContext
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.rows import Message, SftRow, TextRow
 from agentmill.schemas.records.task import EnvironmentSpec, Task
@@ -234,6 +235,20 @@ def test_running_again_does_nothing(tmp_path: Path) -> None:
         job(tmp_path, "mix", "mixed", **{**given, "weights": {"agent": 0.8, "chat": 0.2}}).finished()
 
 
+def test_crossing_quotas_may_let_more_rows_in_under_another_seed(tmp_path: Path) -> None:
+    rows = [row("a", environment_id="x", task_id="a"), row("b", environment_id="x", task_id="b")]
+    write_table(tmp_path / "agent", [[*rows, row("c", environment_id="y", task_id="a")]], SftRow)
+    quotas = [{"by": each, "at_most": 1} for each in ("environment_id", "task_id")]
+    errors = []
+    for seed in range(12):
+        try:
+            mix(tmp_path, f"m{seed}", size=2, seed=seed, **{"from": "agent"}, quotas=quotas)
+        except UserError as error:
+            errors.append(str(error))
+    assert 0 < len(errors) < 12
+    assert all("1 were found under the quotas with this `seed`" in each for each in errors)
+
+
 def test_more_rows_than_there_are(tmp_path: Path) -> None:
     write(tmp_path)
     with user_error("rows-too-few", "200 rows of agent, and 10 are there", "short: allow"):
@@ -335,6 +350,18 @@ def test_tables_of_a_run_are_named_by_their_folders(tmp_path: Path) -> None:
     inputs = {"from": [Table.open(tmp_path / "round-01" / name) for name in ("agent", "chat")]}
     step = stage("mix", **{"from": ["agent@1", "wide/chat"], "weights": {"agent@1": 0.2, "wide/chat": 0.8}})
     assert step.tables_config(inputs) == {}
+
+
+def test_other_names_are_another_mixture(tmp_path: Path) -> None:
+    write(tmp_path)
+    given = job(tmp_path, "mix", "mixed", **{"from": ["agent", "chat"]})
+
+    def mixture(*names: str) -> StepRun:
+        return msgspec.structs.replace(given, parameters=stage("mix", **{"from": list(names)}))
+
+    mixture("agent", "chat").run()
+    with user_error("made-differently", "folders"):
+        mixture("chat", "agent").finished()
 
 
 @pytest.mark.slow

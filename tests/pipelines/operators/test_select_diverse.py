@@ -323,7 +323,7 @@ def test_more_than_there_are_is_refused(runs: Path) -> None:
     empty = job(runs, "select_diverse", "none", of="nothing", size=1)
     with user_error("rows-too-few", "the 0 trajectories"):
         empty.parameters.check_inputs(empty.inputs)
-    with user_error("rows-too-few", "`size: 5`", "environment_id", "let 3 of 6", "at most 3"):
+    with user_error("rows-too-few", "`size: 5`", "environment_id", "3 of 6 trajectories fit into", "at most 3"):
         run(runs, "select_diverse", "q", of="runs", size=5, quotas=[{"by": "environment_id", "at_most": 1}])
 
 

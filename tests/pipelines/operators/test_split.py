@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.schemas.records.trajectory import Trajectory
@@ -45,6 +46,22 @@ def labels(folder: Path, name: str = "splits") -> dict[str, str]:
 
 def kept(folder: Path, name: str = "splits") -> set[str]:
     return {row.trajectory_id for row in rows_of(folder / name) if row.kept}
+
+
+def test_branches_without_a_task_stay_with_their_tree(tmp_path: Path) -> None:
+    def tree(number: int, task_id: str | None) -> list[Trajectory]:
+        root, *rest = lone(number, attempts=5)
+        parents = [root.trajectory_id, root.trajectory_id, f"{number}-1", "not-among-them"]
+        branches = [replace(row, parent_id=parent, task_id=None) for row, parent in zip(rest, parents, strict=True)]
+        return [replace(root, task_id=task_id), *branches]
+
+    write(tmp_path, [row for number in range(30) for row in tree(number, f"t{number}" if number % 2 else None)])
+    made(tmp_path, shares=HALVES, leaks="off")
+    found = labels(tmp_path)
+    assert all(len({found[f"{number}-{place}"] for place in range(4)}) == 1 for number in range(30))
+    assert len({found[f"{number}-4"] for number in range(30)}) == 1, "branches of one parent that is not there"
+    reasons = {row.trajectory_id: row.reason for row in rows_of(tmp_path / "splits" / "labels")}
+    assert (reasons["1-2"], reasons["2-2"], reasons["2-4"]) == ("tree t1", "tree 2-0", "tree 0-4")
 
 
 def test_a_task_is_in_one_split(tmp_path: Path) -> None:

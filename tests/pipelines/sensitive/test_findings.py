@@ -51,6 +51,11 @@ def test_every_kind_of_secret_is_replaced_and_nothing_around_it(kind: str) -> No
     assert all(found == [] for found in findings(([placeholders.replace(text)] for (text,) in groups), SECRETS))
 
 
+def test_a_token_within_a_name_is_replaced_without_what_follows() -> None:
+    token = REAL["huggingface_token"]
+    assert redacted(f"backup_{token}_old.txt") == ["backup_[HUGGINGFACE_TOKEN_1]_old.txt"]
+
+
 def test_one_value_has_one_placeholder_and_others_have_others() -> None:
     texts = redacted("to b@firm.org or a@firm.org", "a@firm.org, +49 30 1234 5678", "xa@firm.org")
     assert texts == [

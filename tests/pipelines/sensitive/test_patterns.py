@@ -66,7 +66,7 @@ HARMLESS = [
     "Authorization: Bearer $TOKEN, bearer authentication-and-authorization, Bearer YOUR_ACCESS_TOKEN_NUMBER_1",
     "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9lIiwiaWF0IjoxNTE2MjM5MDIyfQ."
     "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",
-    "postgres://user:password@db/x, redis://a:$PASS@h, mysql://%s:%s@host, http://a:b3c@localhost:80",
+    "postgres://user:password@db/x, redis://a:$PASS@h, redis://a:$db_pass@h, redis://a:${Pass}@h, mysql://%s:%s@host, http://a:b3c@localhost:80",
     "https://user:s3cret@proxy.example.com ssh://git@github.com:org/x http://host:8080/a@b r'://([^:]+):([^@]+)@x'",
     "Authorization: Basic " + "QWxhZGRpbjpv" + "cGVuIHNlc2FtZQ==",
     "Authorization: Basic authentication-scheme, 'Authorization': 'Basic YOUR_BASE64_PART'",
@@ -119,6 +119,7 @@ def test_what_only_looks_like_a_secret_is_none_however_often_it_was_escaped(time
         ("named_key", "CLIENT_SECRET=" + "9b3dZ_" * 4),
         ("url_password", "postgres://jane:" + "p^7*,x;z" + "@db.internal/x"),
         ("url_password", "redis://:" + "s3cr3t7" + "@cache:6379"),
+        ("url_password", "redis://:" + "$Tr0ngPass" + "@cache:6379"),
     ],
 )
 def test_credentials_without_a_provider_are_found_by_where_they_are(kind: str, text: str) -> None:
