@@ -86,6 +86,7 @@ ELSEWHERE = {
         "operators/test_rollout_tree_search.py": "operators/tree_search",
         "operators/test_select_diverse.py": "operators/diverse_pool",
         "operators/test_selection.py": "operators/filter",
+        "operators/test_split.py": "operators/split_groups",
         "test_quality.py": "operators/quality",
         "publish/test_card.py": "publish/facts publish/scan publish/text_columns",
         "publish/test_push.py": "publish/difference",
