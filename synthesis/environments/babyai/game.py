@@ -111,10 +111,14 @@ class Placing:
 
 
 def draw_map(game: Game, seed: int) -> None:
-    """Draw map and mission of ``seed``. Raises ``EnvError`` where the things do not fit into the rooms."""
+    """Draw map and mission of ``seed``. Raises ``EnvError`` where the things do not fit into the rooms, and for options
+    that the level cannot be drawn with.
+    """
     try:
         game.place_obj = Placing(game)  # type: ignore[method-assign]
         game.reset(seed=seed)
+    except (TypeError, ValueError) as error:
+        raise EnvError(f"no map can be drawn: {type(error).__name__}: {error}; correct the options") from error
     finally:
         del game.place_obj
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.registry import Registry
-from agentmill.synthesis.environments.environment import Check
+from agentmill.synthesis.environments.environment import Check, EnvError
 
 Game = Any
 """A live gymnasium environment without wrappers; the library is untyped here."""
@@ -141,9 +141,12 @@ class FrozenLake(Tabular):
         )
 
     def start(self, game: Game) -> str:
-        """Where the walker, the goal and the holes are."""
+        """Where the walker, the goal and the holes are. Raises ``EnvError`` for a map without a goal."""
         holes = ", ".join(f"({row}, {column})" for row, column in _cells(game, b"H"))
-        row, column = _cells(game, b"G")[0]
+        goals = _cells(game, b"G")
+        if not goals:
+            raise EnvError("the map of the lake has no goal: one cell of desc has to be G")
+        row, column = goals[0]
         return f"You are at {_cell(game)}. The goal is at row {row}, column {column}. Holes at {holes or 'no place'}."
 
     def change(self, game: Game, before: JsonObject, action: int, reward: float) -> str:  # noqa: ARG002

@@ -45,6 +45,7 @@ _MAX_FIELDS = 100
 _STEPS_PER_COUNT = 1_000
 _PAGE_BYTES = 512
 _VERB = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
+_UPSERT = re.compile(r"\bDO\s+UPDATE\b", re.IGNORECASE)
 _OR_ROLLBACK = re.compile(r"\s*\w+\s+OR\s+ROLLBACK\b", re.IGNORECASE)
 _READING = (
     "abs coalesce count ifnull iif instr length like lower ltrim max min nullif replace rtrim substr sum trim upper"
@@ -155,11 +156,14 @@ class Database:
         with self.trial() as keep:
             bound = dict(arguments)
             for statement in tool.writes:
+                # An insertion that updates a row instead counts as one, too.
+                rows_before = self._row_count() if _UPSERT.search(statement) else -1
                 cursor = self._run(statement, bound)
                 if NEW_ID not in bound and statement.lstrip()[:6].upper() == "INSERT":
                     cursor.fetchall()  # one with RETURNING has no count before
                     # Where nothing was inserted, SQLite has the key of an earlier row.
-                    bound[NEW_ID] = cursor.lastrowid if cursor.rowcount > 0 else None
+                    inserted = cursor.rowcount > 0 and (rows_before < 0 or self._row_count() > rows_before)
+                    bound[NEW_ID] = cursor.lastrowid if inserted else None
                 cursor.close()
             rows = self.ask(tool.returns, bound)
             keep()
@@ -190,6 +194,11 @@ class Database:
             read = {table.name: self._connection.execute(f'SELECT * FROM "{table.name}"') for table in self._tables}
             self._contents = {name: {row[0]: row for row in rows} for name, rows in read.items()}
         return self._contents
+
+    def _row_count(self) -> int:
+        self._steps = -sys.maxsize  # our own reading is not bounded
+        counts = (self._connection.execute(f'SELECT count(*) FROM "{table.name}"') for table in self._tables)
+        return sum(cursor.fetchone()[0] for cursor in counts)
 
     def last_keys(self) -> list[tuple[str, int]]:
         """Per table the last key given out; the next one depends on it even where its row is gone."""

@@ -109,7 +109,9 @@ def numbers(text: str) -> set[float]:
 
 def _wanted(goal: Goal, state: Changes) -> set[str]:
     facts = set(state.facts()) | {_FINISHED} | _declined(goal.decline)
-    return facts | {f"answer {answer.value}" for answer in goal.answers} | {f"asked {name}" for name in goal.asked}
+    # By their places: of two equal values both are to be told.
+    answers = {f"answer {number} {answer.value}" for number, answer in enumerate(goal.answers)}
+    return facts | answers | {f"asked {name}" for name in goal.asked}
 
 
 def _done(goal: Goal, state: Changes, outcome: Outcome, instruction: str) -> set[str]:
@@ -118,11 +120,11 @@ def _done(goal: Goal, state: Changes, outcome: Outcome, instruction: str) -> set
         return facts
     known = "; ".join([instruction, *state.values()])  # who reports what was changed does not guess
     answered, place = set(), 0
-    for answer in goal.answers:
+    for number, answer in enumerate(goal.answers):
         behind = _behind(outcome.answer, answer.value, place)
         others = [other for other in goal.answers if other is not answer]
         if behind is not None and tells(outcome.answer, answer, known, others):
-            answered.add(f"answer {answer.value}")
+            answered.add(f"answer {number} {answer.value}")
             place = behind
     return facts | answered | {_FINISHED} | _declined(outcome.declined)
 

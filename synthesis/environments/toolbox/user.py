@@ -33,6 +33,10 @@ class Slot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
 
 
+LABEL = "{label}"
+"""Where the label of a hidden slot is in what it is replaced by."""
+
+
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """``template`` holds ``{name}`` for each of ``slots``; those ``hidden`` the user does not say unasked.
 
@@ -42,7 +46,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     template: str
     slots: dict[str, Slot] = {}
     hidden: tuple[str, ...] = ()
-    gap: str = "(ask me for the {label})"
+    gap: str = f"(ask me for the {LABEL})"
 
     def text(self) -> str:
         """The request as the user says it."""
@@ -61,8 +65,7 @@ def fill(template: str, values: Mapping[str, object]) -> str:
 def reply(request: Request, question: str) -> tuple[str, list[str]]:
     """What the user answers, and the names of the hidden slots in it."""
     words = set(re.findall(r"\w+", question.lower()))
-    # The last word of a label is its head: who asks for the city means the shipping city.
-    asked = [name for name in request.hidden if words >= set(request.slots[name].label.lower().split()[-1:])]
+    asked = [name for name in request.hidden if words >= _head(request.slots[name])]
     if not asked:
         return "I do not know what you mean. Which detail of my request do you need?", []
     if len(asked) > MAX_ASKED:
@@ -86,10 +89,15 @@ def hideable(request: Request) -> list[str]:
     names = []
     for name, slot in request.slots.items():
         alone = msgspec.structs.replace(request, hidden=(name,))
-        heads = [other.label.lower().split()[-1:] for other in request.slots.values()]
-        if heads.count(slot.label.lower().split()[-1:]) == 1 and not leaks(alone.text(), alone, ()):
+        heads = [_head(other) for other in request.slots.values()]
+        if _head(slot) and heads.count(_head(slot)) == 1 and not leaks(alone.text(), alone, ()):
             names.append(name)
     return names
+
+
+def _head(slot: Slot) -> set[str]:
+    """The last word of a label, by which a question means it: who asks for the city means the shipping city."""
+    return set(re.findall(r"\w+", slot.label.lower())[-1:])
 
 
 def built_in(settings: Settings) -> list[Schema]:

@@ -69,7 +69,7 @@ class BabyaiTaskGenerator:
                 drawn = derive_seed("evolve", parent.task_id, direction, seed, number)
                 notes = {"direction": direction}
                 lineage = Lineage(operator="evolve", parents=[parent.task_id], seed=drawn, notes=notes)
-                yield draws.task(lineage, parent.split)
+                yield draws.task(lineage, parent.split, f"no_{direction}_task")
 
 
 class Draws:
@@ -82,8 +82,8 @@ class Draws:
         self.seen: set[str | None] = set()
         """The structure digests of the tasks so far."""
 
-    def task(self, lineage: Lineage, split: str | None) -> Task | GenerationError:
-        """The first new mission that fits, of ``TRIES``."""
+    def task(self, lineage: Lineage, split: str | None, reason: str = "no_new_task") -> Task | GenerationError:
+        """The first new mission that fits, of ``TRIES``; ``reason`` is that of a failure."""
         spec = self._environment.spec
         for attempt in range(TRIES):
             task = Task(
@@ -113,7 +113,7 @@ class Draws:
                     max_turns=turns_of_plan(len(gold)),
                     structure_digest=structure,
                 )
-        return GenerationError("no_new_task", f"no new mission with a solution that fits in {TRIES} draws")
+        return GenerationError(reason, f"no new mission with a solution that fits in {TRIES} draws")
 
     def _solution(self) -> list[AnyAction]:
         """The commands of the expert from here; none where it fails, or needs more than the most."""

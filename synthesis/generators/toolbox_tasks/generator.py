@@ -46,12 +46,27 @@ SPARE_TURNS = 6
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How a task is drawn: ``operations`` many from ``draw``, the last one as ``variant``; ``by_key`` says keys."""
+    """How a task is drawn: ``operations`` many from ``draw``, the last one as ``variant``; ``by_key`` says keys.
+
+    ``earlier`` are the variants of the operations before it, where any is not 0.
+    """
 
     draw: int
     operations: int
     variant: int = 0
     by_key: bool = False
+    earlier: tuple[int, ...] = ()
+
+    def variants(self) -> list[int]:
+        """The variant of each operation."""
+        return [*(self.earlier or [0] * (self.operations - 1)), self.variant]
+
+    def with_variants(self, variants: Sequence[int]) -> Plan:
+        """As many operations as ``variants``, of these."""
+        *earlier, last = variants
+        return msgspec.structs.replace(
+            self, operations=len(variants), variant=last, earlier=tuple(earlier) if any(earlier) else ()
+        )
 
 
 class ToolboxTaskGenerator:
@@ -136,10 +151,9 @@ def draw_operations(live: LiveToolbox, plan: Plan, length: int | None = None) ->
     live.reset()
     made: dict[str, int] = {}
     operations: list[Operation] = []
-    for number in range(plan.operations):
-        last = number == plan.operations - 1
-        # Only the last operation depends on the variant, so that a variant shares all operations before it.
-        chance = random.Random(derive_seed(plan.draw, number, plan.variant if last else 0))
+    # Each operation depends on its own variant, so that a variant shares all operations before it.
+    for number, variant in enumerate(plan.variants()):
+        chance = random.Random(derive_seed(plan.draw, number, variant))
         sampler = OperationSampler(live, chance, made, by_key=plan.by_key)
         operation = sampler.question() if chance.random() < QUESTION else sampler.change()
         if operation is None:
@@ -236,10 +250,11 @@ def _request(operations: list[Operation]) -> Request:
 
 
 def _varied(plan: Plan, direction: str, seed: int) -> Plan:
+    variants = plan.variants()
     if direction == "harder":
-        return Plan(plan.draw, plan.operations + 1, seed, plan.by_key)
+        return plan.with_variants([*variants, seed])
     if direction == "other":
-        return Plan(plan.draw, plan.operations, seed, plan.by_key)
+        return plan.with_variants([*variants[:-1], seed])
     if plan.operations > 1:
-        return Plan(plan.draw, 1 + seed % (plan.operations - 1), 0, plan.by_key)
-    return Plan(plan.draw, 1, plan.variant, True)
+        return plan.with_variants(variants[: 1 + seed % (plan.operations - 1)])
+    return msgspec.structs.replace(plan, by_key=True)

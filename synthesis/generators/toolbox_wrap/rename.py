@@ -23,7 +23,7 @@ from agentmill.synthesis.environments.toolbox.database import FUNCTIONS
 from agentmill.synthesis.environments.toolbox.goal import Goal
 from agentmill.synthesis.environments.toolbox.structure import SQL_TOKEN, SQL_WORDS
 from agentmill.synthesis.environments.toolbox.toolbox import BUILT_IN, DECLINE, NEW_ID, Toolbox, Value
-from agentmill.synthesis.environments.toolbox.user import Request
+from agentmill.synthesis.environments.toolbox.user import LABEL, Request
 from agentmill.synthesis.generators.renaming.lexicon import base_of
 from agentmill.synthesis.generators.renaming.renaming import (
     Names,
@@ -231,6 +231,8 @@ def _renamed(value: T, renaming: Renaming) -> T:
 
 def _rename_field(name: str, value: object, renaming: Renaming) -> object:
     match value:
+        case str() if name == "gap":
+            return LABEL.join(map(renaming.text, value.split(LABEL)))
         # Of a closed list each: the type of a column, and the reason to decline a task.
         case str() if name not in ("type", "decline"):
             return renaming.text(value)

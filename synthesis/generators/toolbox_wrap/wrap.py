@@ -133,7 +133,7 @@ def _harder(
     """Request, goal and solution of a task under a policy, with details kept back and traps to be avoided."""
     toolbox = read_toolbox(wrapped.source)
     chance = random.Random(derive_seed(OPERATOR, task_id, seed))
-    request = msgspec.convert(task.initial_state.get("request"), Request)
+    request = msgspec.convert(task.initial_state.get("request", {"template": task.instruction}), Request)
     goal = msgspec.convert(task.goal, Goal, str_keys=True)
     gold = [action for action in task.gold or [] if isinstance(action, ApiAction)]
     if request.hidden:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
@@ -70,6 +71,9 @@ async def test_variants_are_on_their_side_and_keep_the_split() -> None:
         made = [each async for each in BabyaiTaskGenerator().evolve(spec, parent, direction, 2, 0)]
         lengths[direction] = [len(each.gold or []) for each in made if isinstance(each, Task)]
         assert all(each.lineage and each.lineage.parents == [parent.task_id] for each in made if isinstance(each, Task))
+    short = msgspec.structs.replace(parent, gold=(parent.gold or [])[:1])
+    failed = [each async for each in BabyaiTaskGenerator().evolve(spec, short, "easier", 1, 0)]
+    assert [each.reason for each in failed if isinstance(each, GenerationError)] == ["no_easier_task"]
     assert all(lengths.values())
     assert all(max(less) < min(more) for less, more in pairwise(lengths.values()))
 

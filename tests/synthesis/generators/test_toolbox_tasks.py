@@ -133,6 +133,21 @@ async def test_variants_lie_on_the_side_they_were_asked_for(direction: str) -> N
     assert len(found) >= 4
 
 
+async def test_a_variant_of_a_harder_variant_keeps_all_requests_before_its_last() -> None:
+    longer = easier = 0
+    for spec in WORLDS[:4]:
+        for parent in await made(ToolboxTaskGenerator((2, 4)).propose(spec, 2, 3)):
+            for harder in await made(ToolboxTaskGenerator().evolve(spec, parent, "harder", 1, 0)):
+                for again in await made(ToolboxTaskGenerator().evolve(spec, harder, "harder", 2, 1)):
+                    assert again.instruction.startswith(f"{harder.instruction} Then ")
+                    longer += 1
+                for less in await made(ToolboxTaskGenerator().evolve(spec, harder, "easier", 1, 1)):
+                    assert harder.instruction.startswith(less.instruction)
+                    easier += 1
+    assert longer >= 3
+    assert easier >= 1
+
+
 async def test_a_hand_written_toolbox_gets_tasks_too() -> None:
     tasks = await made(ToolboxTaskGenerator((2, 5)).propose(LIBRARY_SPEC, 6, 0))
     assert len(tasks) == 6

@@ -130,6 +130,22 @@ def test_who_asks_for_everything_gets_nothing() -> None:
     assert leaks("Ada lives in Oslo.", request, ["a"]) == ["c"]
 
 
+@pytest.mark.parametrize("label", ["e-mail", "due-date", "price (EUR)", "shipping city"])
+def test_whatever_can_be_hidden_can_be_asked_for(label: str) -> None:
+    request = Request("Book {a}.", {"a": Slot(label, "Oslo")})
+    assert hideable(request) == ["a"]
+    assert reply(msgspec.structs.replace(request, hidden=("a",)), f"What is the {label}?")[1] == ["a"]
+    assert hideable(Request("Book {a}.", {"a": Slot("?", "Oslo")})) == []
+
+
+@pytest.mark.parametrize(
+    "wrapping", [Wrapping(twins=3), Wrapping(hidden=2), Wrapping(faults=0.3), Wrapping(hints=True)]
+)
+def test_tasks_that_a_model_wrote_are_wrapped(tasks: list[Pair], wrapping: Wrapping) -> None:
+    written = [(spec, msgspec.structs.replace(task, initial_state={})) for spec, task in tasks[:6]]
+    assert len(wrapped(written, wrapping)) == 6
+
+
 def test_faults_are_met_and_the_solution_tries_again(tasks: list[Pair]) -> None:
     pairs = wrapped(tasks, Wrapping(faults=0.4))
     longer = [(spec, task) for spec, task in pairs if len(set(map(str, task.gold or []))) < len(task.gold or [])]

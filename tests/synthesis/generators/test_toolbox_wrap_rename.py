@@ -15,6 +15,7 @@ from agentmill.synthesis.environments.conformance import check_environment
 from agentmill.synthesis.environments.toolbox.goal import Goal
 from agentmill.synthesis.environments.toolbox.structure import toolbox_structure
 from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Table, Tool, read_toolbox
+from agentmill.synthesis.environments.toolbox.user import Request, Slot
 from agentmill.synthesis.generators.admission import admit_environment, admit_task, rejection
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.renaming.lexicon import forms
@@ -229,6 +230,12 @@ def test_reasons_to_decline_are_no_words_of_the_toolbox() -> None:
     declined = ApiAction(function="decline", kwargs={"reason": "no_tool"})
     assert rename_action(declined, renaming) == declined
     assert _renamed(Goal(decline="no_tool"), renaming) == Goal(decline="no_tool")
+
+
+def test_what_a_hidden_detail_is_replaced_by_keeps_its_placeholder() -> None:
+    request = Request("Print {a}.", {"a": Slot("label", "Oslo")}, ("a",))
+    renamed = _renamed(request, Renaming(words={"label": "ponix", "me": "mux"}))
+    assert renamed.text() == "Print (ask mux for the ponix)."
 
 
 def test_references_to_new_rows_are_made_anew() -> None:

@@ -158,6 +158,11 @@ def test_rooms_that_are_too_full_are_refused_in_finite_time() -> None:
         level(("BabyAI-GoToRedBall-v0", {"room_size": 5, "num_dists": 4}))
 
 
+def test_options_that_no_map_can_be_drawn_with_are_refused() -> None:
+    with pytest.raises(EnvError, match="correct the options"):
+        level(("BabyAI-GoToRedBall-v0", {"num_dists": "8"}), 0)
+
+
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     environment = level(("BabyAI-GoToRedBlueBall-v0", {}), 0)
     for seed in range(20):  # some of their drafts are rejected, which the package prints

@@ -63,6 +63,11 @@ def test_the_lake_is_described() -> None:
     assert (over.error, text(over), environment.admissible()) == (True, "The game is over.", [])
 
 
+def test_a_lake_without_a_goal_is_refused() -> None:
+    with pytest.raises(EnvError, match="no goal"):
+        world("FrozenLake-v1", {**LAKE, "kwargs": {"desc": ["SF", "FF"], "is_slippery": False}})
+
+
 def test_the_lake_is_crossed_the_shortest_way() -> None:
     environment = world("FrozenLake-v1", LAKE)
     assert len(follow_expert(environment)) == 6

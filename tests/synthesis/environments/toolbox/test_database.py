@@ -175,3 +175,17 @@ def test_the_key_of_a_deleted_row_is_not_given_out_again() -> None:
         after.append((database.contents(), database.last_keys()))
     assert after[0] == after[1]
     assert sorted(after[0][0]["loans"]) == [1, 2, 3, 5]
+
+
+def test_the_key_of_a_new_row_is_not_that_of_an_earlier_one_where_a_row_was_updated_instead() -> None:
+    insert = (
+        "INSERT INTO loans (loan_id, member_id, book_id, status) VALUES (:loan_id, 1, 1, 'open')"
+        " ON CONFLICT (loan_id) DO UPDATE SET status = 'returned'"
+    )
+    tool = Tool(name="put", description="", writes=(insert,), returns="SELECT :new_id AS made", columns={"made": ""})
+    database = Database(LIBRARY)
+    for _ in range(2):
+        database.reset()
+        assert database.call(tool, {"loan_id": 1}) == [{"made": None}]
+        assert database.call(tool, {"loan_id": 99}) == [{"made": 99}]
+        assert database.call(tool, {"loan_id": 99}) == [{"made": None}]

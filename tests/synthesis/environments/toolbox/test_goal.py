@@ -7,7 +7,7 @@ import pytest
 
 from agentmill.schemas.records.trajectory import AnyAction
 from agentmill.synthesis.environments.toolbox.changes import Changes
-from agentmill.synthesis.environments.toolbox.goal import Answer, numbers, tells
+from agentmill.synthesis.environments.toolbox.goal import Answer, Goal, Outcome, judge, numbers, tells
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_TASK, call, outcome, play, started
 
 BACK, LEND = call("take_back", loan_id=2), call("lend_book", member_id=3, book_id=2)
@@ -146,3 +146,19 @@ def test_changes_are_told_one_by_one() -> None:
     ).facts()
     assert len(facts) == len(set(facts)) == 5
     assert not Changes()
+
+
+@pytest.mark.parametrize(
+    ("values", "answer", "passed"),
+    [
+        ((7, 7), "7", False),
+        ((7, 7), "7 and 7", True),
+        ((7, 9, 7), "7, 9", False),
+        ((7, 9, 7), "7, 9, 7", True),
+        (("Ada", "Ada"), "Ada", False),
+        (("Ada", "Ada"), "Ada; Ada", True),
+    ],
+)
+def test_of_two_equal_values_both_are_told(values: tuple[int | str, ...], answer: str, passed: bool) -> None:
+    goal = Goal(answers=tuple(map(Answer, values)))
+    assert judge(goal, Outcome(Changes(), answer, (), ()), "").passed is passed
