@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from agentmill.pipelines.sources import hub
 from agentmill.pipelines.sources.reading import decoded, opened
@@ -41,17 +42,23 @@ def find(patterns: Sequence[str], whole: bool = False, selection: hub.Selection 
             if whole and file.kind == "json":
                 file = file._replace(kind="document")
             found.setdefault(file.path, file)
-    if len({file.kind for file in found.values()}) > 1:
-        kinds = " and ".join(sorted({file.kind for file in found.values()}))
+    files = list(found.values())
+    if {file.kind for file in files} == {"json", "jsonl"}:
+        # One object on one line is a file of both kinds.
+        files = [file._replace(kind="jsonl") if _is_one_line(file) else file for file in files]
+    examples = {file.kind: file.path for file in reversed(files)}
+    if len(examples) > 1:
+        kinds = " and ".join(f"{kind}, such as {path}" for kind, path in sorted(examples.items()))
         raise UserError(
             f"the files {', '.join(patterns)} are of several kinds ({kinds}); normalize one kind at a time",
             ErrorCode.KINDS_MIXED,
         )
-    return list(found.values())
+    return files
 
 
 def not_read(patterns: Sequence[str]) -> dict[str, list[str]]:
-    """By folder that is named as a whole: what is in it and is not read, other kinds of files and folders.
+    """By folder that is named as a whole: what is in it and is not read, other kinds of files and folders; and by other
+    patterns the folders that they match.
 
     Hidden files are left out.
     """
@@ -64,6 +71,9 @@ def not_read(patterns: Sequence[str]) -> dict[str, list[str]]:
         )
         for folder in folders
     }
+    for pattern in patterns:
+        if not hub.is_address(pattern) and not Path(pattern).is_dir():
+            found[pattern] = [f"{path}/" for path in _matches(pattern) if path.is_dir() and "**" not in pattern]
     return {folder: names for folder, names in found.items() if names}
 
 
@@ -77,7 +87,7 @@ def described(path: Path) -> RawFile:
 def kind_of(path: str) -> RawKind:
     """The kind of a file, here or on the Hub. Raises ``UserError`` if it is not read.
 
-    Its name tells, but for JSON lines that are called ``.json``: there the first line is JSON, and not all of it.
+    Its name tells, but for JSON lines that are called ``.json``: there lines are JSON, and not the whole.
     """
     suffix = PurePath(path).suffix.lower()
     if suffix in _PICKLES:
@@ -95,12 +105,36 @@ def kind_of(path: str) -> RawKind:
 
 def _has_lines(path: str) -> bool:
     with opened(path) as file:
-        first = file.readline(LONGEST_FIRST_LINE)
-        return isinstance(decoded(first), dict) and any(not line.isspace() for line in file)
+        first, *others = list(islice(_filled_lines(file), 3)) or [b""]
+        # Where the first line is damaged, those behind it are objects all the same.
+        lines = [first] if isinstance(decoded(first), dict) else others if first.lstrip().startswith(b"{") else []
+        return bool(others and lines) and all(isinstance(decoded(line), dict) for line in lines)
+
+
+def _filled_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines that are not blank, up to the first that is too long."""
+    while line := file.readline(LONGEST_FIRST_LINE):
+        if not line.isspace():
+            yield line
+        if len(line) == LONGEST_FIRST_LINE:
+            return
+
+
+def _is_one_line(file: RawFile) -> bool:
+    with opened(file.path) as lines:
+        return isinstance(decoded(next(_filled_lines(lines), b"")), dict)
 
 
 def _here(pattern: str) -> list[RawFile]:
-    paths = [path for path in _matches(pattern) if path.is_file() and not path.name.startswith(".")]
+    matched = _matches(pattern)
+    broken = [path for path in matched if path.is_symlink() and not path.exists()]
+    if broken:
+        raise UserError(
+            f"{broken[0]} is a link to {broken[0].readlink()}, which is not there; copy the file itself, or remove the"
+            " link",
+            ErrorCode.FILE_MISSING,
+        )
+    paths = [path for path in matched if path.is_file() and (not path.name.startswith(".") or matched == [path])]
     if not paths and Path(pattern).is_dir():
         raise _none_in(Path(pattern))
     if not paths:
@@ -130,7 +164,7 @@ def _matches(pattern: str) -> list[Path]:
     path = Path(pattern)
     if path.is_dir():
         return sorted(entry for entry in path.iterdir() if entry.suffix.lower() in IN_FOLDERS)
-    if path.exists():
+    if path.exists() or path.is_symlink():
         return [path]
     return sorted(map(Path, glob.glob(pattern, recursive=True)))  # noqa: PTH207  a pattern may be absolute
 

@@ -15,7 +15,7 @@ import msgspec
 import xxhash
 
 from agentmill.pipelines.sources.files import RawFile
-from agentmill.pipelines.sources.reading import decoded, rows_of
+from agentmill.pipelines.sources.reading import bare, decoded, rows_of
 from agentmill.pipelines.terminal.progress import displayed
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -143,7 +143,7 @@ def grouped(
         # A tuple equals no key that is JSON.
         key: Any = ("row", slice_.row) if None in keys else msgspec.json.encode(keys)
         order = (1, slice_.row) if group_by.order is None else _order(at(row, group_by.order), group_by.order, slice_)
-        groups.setdefault(key, []).append((order, slice_, _hashes(data, private), len(data)))
+        groups.setdefault(key, []).append((order, slice_, _hashes(bare(data), private), len(data)))
     for members in groups.values():
         members.sort(key=lambda member: (member[0], member[1].row))
         whole, stored = (_hash_of(each) for each in zip(*(member[2] for member in members), strict=True))

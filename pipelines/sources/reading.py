@@ -6,10 +6,11 @@ import csv
 import io
 import itertools
 import re
+import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,6 +26,9 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.format import FormatError, decode_counted
 from agentmill.schemas.hub import hub_errors
 from agentmill.schemas.records.raw_input import RawKind, RawPart, RawSlice
+
+MARK = b"\xef\xbb\xbf"
+"""A byte order mark, which is no JSON."""
 
 READ_BYTES = 2**20
 """Read at a time: a line is often longer than the usual 8 kB."""
@@ -53,7 +57,8 @@ class RawRow(msgspec.Struct, frozen=True, gc=False):
 def rows_of(path: str, kind: RawKind) -> Iterator[RawRow]:
     """All rows of a file. Raises ``UserError`` if it cannot be read as what it is said to be."""
     if kind == "jsonl":
-        yield from _lines(path, 0, _size(path))
+        with opened(path) as file:
+            yield from _lines(file, path, 0, _size(path))
     elif kind == "json":
         for number, data in enumerate(_documents(path)):
             yield RawRow(data, number, number + 1)
@@ -65,14 +70,14 @@ def rows_of(path: str, kind: RawKind) -> Iterator[RawRow]:
         yield from _parquet_rows(path, None)
 
 
-def rows_in(slice_: RawSlice, kind: RawKind) -> Iterator[RawRow]:
-    """The rows of a slice. Raises ``UserError`` as ``rows_of`` does."""
-    if kind == "jsonl":
-        yield from _lines(slice_.path, slice_.start, slice_.stop)
+def rows_in(slice_: RawSlice, kind: RawKind, lines: BinaryIO | None) -> Iterator[RawRow]:
+    """The rows of a slice; ``lines`` is its file, opened, of JSON lines. Raises ``UserError`` as ``rows_of`` does."""
+    if lines is not None:
+        yield from _lines(lines, slice_.path, slice_.start, slice_.stop)
     elif kind == "document":
         yield from rows_of(slice_.path, kind)
     elif kind == "csv":
-        yield from itertools.islice(_csv_rows(slice_.path), slice_.start, slice_.stop)
+        yield from _csv_slice(slice_.path, slice_.start, slice_.stop)
     elif kind == "json":
         for number, data in enumerate(_documents(slice_.path)[slice_.start : slice_.stop]):
             yield RawRow(data, slice_.start + number, slice_.start + number + 1)
@@ -105,15 +110,14 @@ def _modified_ns(path: str) -> int:
     return 0 if hub.is_address(path) else Path(path).stat().st_mtime_ns
 
 
-def _lines(path: str, start: int, stop: int) -> Iterator[RawRow]:
-    with opened(path) as file:
-        file.seek(start)
-        while start < stop:
-            line = file.readline()
-            if start + len(line) < stop and not line.endswith(b"\n"):
-                raise shorter(path)
-            yield RawRow(line.removesuffix(b"\n"), start, start + len(line))
-            start += len(line)
+def _lines(file: BinaryIO, path: str, start: int, stop: int) -> Iterator[RawRow]:
+    file.seek(start)
+    while start < stop:
+        line = file.readline()
+        if start + len(line) < stop and not line.endswith(b"\n"):
+            raise shorter(path)
+        yield RawRow(line.removesuffix(b"\n"), start, start + len(line))
+        start += len(line)
 
 
 def _csv_rows(path: str) -> Iterator[RawRow]:
@@ -135,6 +139,25 @@ def _csv_rows(path: str) -> Iterator[RawRow]:
             raise UserError(f"{path} cannot be read as CSV in UTF-8: {error}", ErrorCode.DAMAGED_FILE) from error
 
 
+_kept = threading.local()
+"""The CSV file that a thread has read last, and how far: parts come in order, and rows are found by counting."""
+
+
+def _csv_slice(path: str, start: int, stop: int) -> Iterator[RawRow]:
+    key = (path, _modified_ns(path))
+    if getattr(_kept, "key", None) != key or _kept.place > start:
+        _kept.key, _kept.place, _kept.rows = key, 0, _csv_rows(path)
+    rows: Iterator[RawRow] = _kept.rows
+    while _kept.place < stop:
+        row = next(rows, None)
+        if row is None:
+            _kept.key = None
+            return
+        _kept.place = row.stop
+        if row.start >= start:
+            yield row
+
+
 def _csv_fault(header: list[str], cells: list[str], distinct: bool) -> str:
     """What of a CSV row cannot be read; empty columns without a name, as spreadsheets leave, do no harm."""
     if len(cells) != len(header):
@@ -154,8 +177,7 @@ def _documents(path: str) -> list[bytes]:
 def _decoded(path: str, modified_ns: int) -> list[bytes]:
     # A part of the key of the cache, so that a file that has changed is read again.
     del modified_ns
-    # A byte order mark, which is no JSON.
-    data = _content(path).removeprefix(b"\xef\xbb\xbf")
+    data = _content(path).removeprefix(MARK)
     if not data.lstrip().startswith(b"["):
         return [data]
     try:
@@ -165,7 +187,10 @@ def _decoded(path: str, modified_ns: int) -> list[bytes]:
 
 
 def _elements(data: bytes) -> list[bytes]:
-    """The elements of a list of which some are no JSON, or are nested too deeply; ``data`` if its brackets are odd."""
+    """The elements of a list of which some are no JSON, or are nested too deeply.
+
+    Of a list that breaks off, the last is what is left; ``data`` if something is behind the list.
+    """
     elements, depth, start = [], 0, 0
     for token in _TOKEN.finditer(data):
         mark = token[0]
@@ -179,7 +204,8 @@ def _elements(data: bytes) -> list[bytes]:
             depth -= 1
             if depth == 0:
                 return elements if data[token.end() :].isspace() or token.end() == len(data) else [data]
-    return [data]
+    # With the comma where nothing is behind it, so that the end that is missing is reported.
+    return [*elements, data[start:].strip() or data[start - 1 :]] if elements else [data]
 
 
 def _parquet(path: str) -> pq.ParquetFile:
@@ -254,9 +280,14 @@ def read_part(part: RawPart) -> Iterator[RawRecord]:
     for size in part.groups:
         members = [next(rows) for _ in range(size)]
         first = members[0][0]
-        data = b"[" + b",".join(row.data.strip() for _, row in members) + b"]"
+        data = b"[" + b",".join(bare(row.data) for _, row in members) + b"]"
         fault = "; ".join(row.fault for _, row in members if row.fault)
         yield RawRecord(data, first, repeats.get(first, 0), fault, sum(row.not_finite for _, row in members))
+
+
+def bare(data: bytes) -> bytes:
+    """A row as it is in the list of its group."""
+    return data.removeprefix(MARK).strip()
 
 
 def numbered(part: RawPart) -> Iterator[tuple[int, RawRow]]:
@@ -266,14 +297,20 @@ def numbered(part: RawPart) -> Iterator[tuple[int, RawRow]]:
     if part.kind != "jsonl" and len(set(paths)) < len(paths):
         yield from _gathered(part)
         return
-    for slice_ in part.slices:
-        with read_errors(slice_.path):
-            rows = rows_in(slice_, part.kind)
-            for number in range(slice_.row, slice_.row + slice_.rows):
-                row = next(rows, None)
-                if row is None:
-                    raise shorter(slice_.path)
-                yield number, row
+    with ExitStack() as open_file:
+        path, lines = None, None
+        for slice_ in part.slices:
+            with read_errors(slice_.path):
+                if part.kind == "jsonl" and slice_.path != path:
+                    # Kept for the next slice: rows of a group may lie far apart.
+                    open_file.close()
+                    path, lines = slice_.path, open_file.enter_context(opened(slice_.path))
+                rows = rows_in(slice_, part.kind, lines)
+                for number in range(slice_.row, slice_.row + slice_.rows):
+                    row = next(rows, None)
+                    if row is None:
+                        raise shorter(slice_.path)
+                    yield number, row
 
 
 def _gathered(part: RawPart) -> Iterator[tuple[int, RawRow]]:

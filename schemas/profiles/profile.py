@@ -116,6 +116,20 @@ class Profile(Config):
         return private
 
     @model_validator(mode="after")
+    def _stored_fields_are_not_private(self) -> Profile:
+        outcome = self.outcome
+        stored = {
+            "task_id": self.task_id,
+            "environment_id": self.environment_id,
+            "outcome.field": outcome.field if outcome else None,
+            "outcome.reward": outcome.reward if outcome else None,
+        }
+        for setting, path in stored.items():
+            if path in self.private:
+                raise ValueError(f"`{setting}: {path}` is to be stored, and `private` names it; leave out one of them")
+        return self
+
+    @model_validator(mode="after")
     def _messages_of_one_record(self) -> Profile:
         if self.messages is not None and self.group is not None and self.group.join is None:
             raise ValueError("`messages` needs one record, and `group` makes a list of rows; name `group.join`")
@@ -158,6 +172,8 @@ class ProfileReader:
         self.sensitive = bool(profile.private) or getattr(reader, "personal", False)
         """Whether a record may hold what is not to be stored."""
         self._places = profile.places()
+        self._group_places = [place for place in self._places if place.setting.startswith("group.")]
+        self._own_places = [place for place in self._places if place not in self._group_places]
         self._status = f"{UNREAD}{Place('outcome.field', (profile.outcome.field,)).label}" if profile.outcome else ""
         self._placing = (profile.task_id, profile.environment_id, profile.outcome) != (None, None, None)
 
@@ -167,6 +183,10 @@ class ProfileReader:
         origin = Origin(profile.dataset, profile.split, row, profile.licence, occurrence)
         document, not_finite = decode_counted(raw)
         removed: dict[str, int] = {}
+        if document == [] and profile.group is not None:
+            raise FormatError("blank", "the row is empty")
+        # Rows are grouped by what they hold before private fields are removed.
+        grouping = measured_places(self._group_places, document) if isinstance(document, list) else {}
         if profile.private:
             document, removed = self._private.remove(document)
             # Provenance takes its digest from these bytes, so private fields leave no trace in it.
@@ -180,7 +200,7 @@ class ProfileReader:
             # The outcome of a record is not that of its branches, sub-agents and rejected answers.
             runs = [self._placed(run, rows, main=run is read.trajectory) for run in runs]
         measures = {**measured(document, read.trajectory.extra, read.losses), **removed}
-        measures |= measured_places(self._places, rows)
+        measures |= {**grouping, **measured_places(self._own_places, rows)}
         if self._status and runs[0].outcome is not None and runs[0].outcome.status == "unknown":
             measures[self._status] = 1
         remarks = read.remarks + Remarks({NOT_FINITE: not_finite}) if not_finite else read.remarks

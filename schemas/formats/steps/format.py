@@ -282,9 +282,12 @@ class Steps(WithDialect):
 
 
 def _together(rest: JsonObject, more: JsonObject) -> JsonObject:
-    """The fields of both; those of ``more`` that say something else under a name of ``rest`` get names of their own."""
+    """``rest`` with the fields of both; those of ``more`` that say something else under a name of it get names of their
+    own.
+    """
     new = {name: value for name, value in more.items() if name not in rest or rest[name] != value}
-    return {**rest, **renamed(new, rest)} if new else rest
+    rest.update(renamed(new, rest))
+    return rest
 
 
 def _arguments(step: JsonObject, fields: ActionFields, name: str) -> tuple[JsonObject, list[str]]:

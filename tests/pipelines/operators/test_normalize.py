@@ -264,6 +264,28 @@ def test_records_that_differ_in_private_fields_alone_have_ids_of_their_own(tmp_p
     assert len({each.trajectory_id for each in runs_of(tmp_path / "t")}) == 5
 
 
+def test_rows_are_grouped_by_a_field_that_is_not_stored(tmp_path: Path) -> None:
+    rows = [
+        {"conversations": [{"from": "human", "value": f"{n}"}, {"from": "gpt", "value": "Hello."}], "user": user}
+        for n, user in enumerate(("ann", "bob", "ann"))
+    ]
+    data = write(tmp_path / "d.jsonl", *rows)
+    given = {"data": [data], "dataset": "d", "format": "sharegpt", "private": ["user"]}
+    group = {"by": ["user"], "join": "conversations"}
+    assert run(tmp_path, "normalize", "t", **given, group=group).counts.written == 2
+    assert "ann" not in str(runs_of(tmp_path / "t"))
+    with user_error("rule-broken", "`task_id: user`", "`private` names it"):
+        stage("normalize", **given, task_id="user")
+
+
+def test_a_blank_row_between_grouped_ones_is_blank(tmp_path: Path) -> None:
+    turns = {"conversations": [{"from": "human", "value": "Hi."}, {"from": "gpt", "value": "Hello."}], "n": 1}
+    data = write(tmp_path / "d.jsonl", turns, turns, b"")
+    given = {"data": [data], "dataset": "d", "format": "sharegpt"}
+    manifest = run(tmp_path, "normalize", "t", **given, group={"by": ["n"], "join": "conversations"})
+    assert (manifest.counts.written, manifest.reasons) == (1, {"blank": 1})
+
+
 def test_a_dropped_record_of_a_format_with_personal_fields_is_not_stored(tmp_path: Path) -> None:
     data = write(tmp_path / "d.jsonl", {"trajectory": [1], "email": "ann@example.org", "token": "hunter2"})
     run(tmp_path, "normalize", "t", data=[data], dataset="d", format="openhands")

@@ -193,12 +193,13 @@ def test_a_worker_transfers_its_part_and_little_more(world: World) -> None:
     world.hub.push("org/large", {"train.jsonl": lines(*([row] * 40))})
     code = """
 import json, sys
-from agentmill.pipelines.sources.reading import rows_in
+from agentmill.pipelines.sources.reading import opened, rows_in
 from agentmill.schemas.records.raw_input import RawSlice
 
 path, size = json.loads(sys.argv[1])
 piece = RawSlice(path=path, start=20 * size, stop=21 * size, row=20, rows=1)
-print(json.dumps([len(row.data) for row in rows_in(piece, "jsonl")]))
+with opened(path) as file:
+    print(json.dumps([len(row.data) for row in rows_in(piece, "jsonl", file)]))
 """
     path = f"hf://datasets/org/large@{world.hub.branches['org/large']['main']}/train.jsonl"
     before, size = world.hub.sent_bytes, len(lines(row))

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agentmill.pipelines.sources import reading
-from agentmill.pipelines.sources.files import find
+from agentmill.pipelines.sources.files import find, not_read
 from agentmill.pipelines.sources.planning import GroupBy, plan_parts
 from agentmill.pipelines.sources.reading import RawRecord, read_part
 from agentmill.schemas.errors import UserError
@@ -149,6 +149,14 @@ def test_a_row_without_the_key_is_a_record_by_itself(tmp_path: Path) -> None:
     assert [record.occurrence for record in records] == [0, 0, 0, 1]
 
 
+def test_white_space_and_a_byte_order_mark_around_a_row_of_a_group_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"run": 1}\n{"run": 1} \n{"x": 1}\n{"x": 1} \n{"x": 1}\r')
+    records = read(path, 10**6, GroupBy(("run",)))
+    assert [record.data for record in records] == [b'[{"run": 1},{"run": 1}]', *[b'[{"x": 1}]'] * 3]
+    assert [record.occurrence for record in records] == [0, 0, 1, 2]
+
+
 def test_ids_of_parts_do_not_depend_on_the_place_of_the_files(tmp_path: Path) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
     ids = []
@@ -177,6 +185,9 @@ def test_a_list_may_be_one_record(tmp_path: Path) -> None:
         (b'{"a": 1}\n{"a"', [b'{"a": 1}', b'{"a"']),
         (b'{"a": 1}\n\n', [b'{"a": 1}\n\n']),
         (b'{\n"a": 1}\n', [b'{\n"a": 1}\n']),
+        (b'\n{"a": 1}\n{"a": 2}\n', [b"", b'{"a": 1}', b'{"a": 2}']),
+        (b'{bad\n{"a": 1}\n{"a": 2}\n', [b"{bad", b'{"a": 1}', b'{"a": 2}']),
+        (b'{"a":\n{"b": 1}}\n', [b'{"a":\n{"b": 1}}\n']),
     ],
 )
 def test_a_json_file_whose_first_line_is_a_record_is_json_lines(
@@ -189,8 +200,54 @@ def test_a_json_file_whose_first_line_is_a_record_is_json_lines(
 
 def test_a_document_that_is_no_json_is_one_record(tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
-    path.write_bytes(b'[{"a": 1}, {"a')
-    assert [record.data for record in read(path, 10**6)] == [b'[{"a": 1}, {"a']
+    path.write_bytes(b'[{"a')
+    assert [record.data for record in read(path, 10**6)] == [b'[{"a']
+
+
+@pytest.mark.parametrize(
+    ("data", "records"),
+    [
+        (b'[{"a": 1}, {"a": [2, 3]}, {"a', [b'{"a": 1}', b'{"a": [2, 3]}', b'{"a']),
+        (b'[{"a": 1},\n', [b'{"a": 1}', b",\n"]),
+        (b'[{"a": 1}, {"a": 2}', [b'{"a": 1}', b'{"a": 2}']),
+    ],
+)
+def test_of_a_list_that_breaks_off_every_element_is_a_record(tmp_path: Path, data: bytes, records: list[bytes]) -> None:
+    path = tmp_path / "cut.json"
+    path.write_bytes(data)
+    assert [record.data for record in read(path, 10**6)] == records
+
+
+def test_a_file_of_one_object_on_one_line_goes_with_json_lines(tmp_path: Path) -> None:
+    write(tmp_path, "jsonl", ROWS[:2], "a")
+    (tmp_path / "b.json").write_text('{"id": "one"}\n')
+    assert [file.kind for file in find([str(tmp_path)])] == ["jsonl", "jsonl"]
+    (tmp_path / "c.json").write_text('{\n"id": "one"}\n')
+    with user_error("kinds-mixed", "json, such as", "c.json", "jsonl, such as", "a.jsonl"):
+        find([str(tmp_path)])
+
+
+def test_a_link_to_nothing_is_no_file_that_may_be_left_out(tmp_path: Path) -> None:
+    write(tmp_path, "jsonl", ROWS[:2], "a")
+    (tmp_path / "b.jsonl").symlink_to("/nowhere/b")
+    for pattern in (tmp_path, tmp_path / "*.jsonl", tmp_path / "b.jsonl"):
+        with user_error("file-missing", "b.jsonl is a link to /nowhere/b"):
+            find([str(pattern)])
+
+
+def test_folders_that_a_pattern_matches_are_named(tmp_path: Path) -> None:
+    write(tmp_path, "jsonl", ROWS[:2], "a")
+    (tmp_path / "b.jsonl").mkdir()
+    assert not_read([f"{tmp_path}/*.jsonl"]) == {f"{tmp_path}/*.jsonl": [f"{tmp_path}/b.jsonl/"]}
+
+
+def test_the_parts_of_a_csv_file_are_read_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = plan_parts(tuple(find([str(write(tmp_path, "csv", ROWS))])), 1)
+    original, passes = reading._csv_rows, []
+    monkeypatch.setattr(reading, "_csv_rows", lambda path: passes.append(path) or original(path))
+    forward = [record.row for part in parts for record in read_part(part)]
+    assert (forward, len(passes)) == (list(range(40)), 1)
+    assert [record.row for part in reversed(parts) for record in read_part(part)] == forward[::-1]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -346,3 +347,18 @@ def test_paths_enter_lists_and_json_text() -> None:
     assert value_at(step, "a.b[k=2].v") is None
     assert value_at(step, "a.b.7") is None
     assert without(step, ["c.d", "a.b"]) == {"a": step["a"]}
+
+
+def test_many_steps_that_show_and_do_nothing_are_kept_in_short_names() -> None:
+    idle = [{"obs": None, "action": None, "id": number} for number in range(5_000)]
+    began = time.process_time()
+    found = read(
+        {"steps": [{"obs": "o", "action": "a"}, *idle]},
+        of="steps",
+        observation={"text": "obs"},
+        action={"text": "action"},
+    )
+    assert time.process_time() - began < 5.0
+    kept = json.dumps(found.trajectory.extra)
+    assert all(f'": {number}' in kept for number in (0, 1, 4_999))
+    assert len(kept) < 200_000
