@@ -145,17 +145,21 @@ _kept = threading.local()
 
 def _csv_slice(path: str, start: int, stop: int) -> Iterator[RawRow]:
     key = (path, _modified_ns(path))
-    if getattr(_kept, "key", None) != key or _kept.place > start:
-        _kept.key, _kept.place, _kept.rows = key, 0, _csv_rows(path)
-    rows: Iterator[RawRow] = _kept.rows
-    while _kept.place < stop:
-        row = next(rows, None)
-        if row is None:
-            _kept.key = None
-            return
-        _kept.place = row.stop
-        if row.start >= start:
-            yield row
+    held: tuple[tuple[str, int], int, Iterator[RawRow]] | None = getattr(_kept, "csv", None)
+    _kept.csv = None  # only one may go on reading it
+    place, rows = held[1:] if held is not None and held[0] == key and held[1] <= start else (0, _csv_rows(path))
+    readable = True
+    try:
+        for row in itertools.islice(rows, stop - place):
+            place = row.stop
+            if row.start >= start:
+                yield row
+    except UserError:
+        readable = False
+        raise
+    finally:
+        if readable:
+            _kept.csv = key, place, rows
 
 
 def _csv_fault(header: list[str], cells: list[str], distinct: bool) -> str:

@@ -15,6 +15,7 @@ from agentmill.pipelines.sources.files import find, not_read
 from agentmill.pipelines.sources.planning import GroupBy, plan_parts
 from agentmill.pipelines.sources.reading import RawRecord, read_part
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.raw_input import RawSlice
 from tests.errors import user_error
 
 ROWS = [{"id": f"r{number}", "text": "é" * number} for number in range(40)]
@@ -248,6 +249,11 @@ def test_the_parts_of_a_csv_file_are_read_in_one_pass(tmp_path: Path, monkeypatc
     forward = [record.row for part in parts for record in read_part(part)]
     assert (forward, len(passes)) == (list(range(40)), 1)
     assert [record.row for part in reversed(parts) for record in read_part(part)] == forward[::-1]
+    (tmp_path / "bad.csv").write_text('id,text\n1,a\n2,"b')
+    bad = RawSlice(path=str(tmp_path / "bad.csv"), start=0, stop=2, row=0, rows=2)
+    for _ in range(2):
+        with user_error("damaged-file", "bad.csv"):
+            list(reading.rows_in(bad, "csv", None))
 
 
 @pytest.mark.parametrize(
