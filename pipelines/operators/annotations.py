@@ -12,10 +12,12 @@ from agentmill.pipelines.operators.operator import Inputs, Operator, tables_of
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES, RECORD_KINDS
+from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Quality
 from agentmill.schemas.tables import Table
-from agentmill.schemas.views.annotations import NOTHING, Annotations
+from agentmill.schemas.views.annotations import NOTHING, Annotations, score
 from agentmill.synthesis.environments import check_admissible
+from agentmill.synthesis.rollouts.episode import TIMEOUT
 
 COLUMNS: Mapping[str, list[str]] = {
     "verdicts": ["item", "score", "passed", "reason"],
@@ -157,3 +159,12 @@ def check_constrained(parameters: Operator, inputs: Inputs) -> None:
     if annotation_needs is not None:
         tables = tables_of(inputs, "environments")
         check_admissible(annotation_needs, frozenset[str]().union(*(distinct(table, "family") for table in tables)))
+
+
+def score_within_time(criterion: str, trajectory: Trajectory, annotations: Annotations) -> float | None:
+    """The score of an attempt; ``None``, too, for one that ``episode_timeout_s`` ended before it passed.
+
+    The time depends on the machine and its load, and says nothing of the policy.
+    """
+    found = score(criterion, trajectory, annotations)
+    return None if found is not None and found < 1 and trajectory.outcome.reason == TIMEOUT else found

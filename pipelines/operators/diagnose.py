@@ -17,7 +17,7 @@ from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit, identity
 from agentmill.pipelines.evaluation import episode_of
 from agentmill.pipelines.operators.annotations import COLUMNS as ANNOTATION_COLUMNS
-from agentmill.pipelines.operators.annotations import AnnotationIndex, check_annotation_needs
+from agentmill.pipelines.operators.annotations import AnnotationIndex, check_annotation_needs, score_within_time
 from agentmill.pipelines.operators.difficulty_band import OTHERS, UNSCORED
 from agentmill.pipelines.operators.lookup import ATTEMPTS as OF_TASKS
 from agentmill.pipelines.operators.lookup import Shards
@@ -32,7 +32,7 @@ from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.verdict import TaskSelection, Verdict
-from agentmill.schemas.views.annotations import Criterion, score
+from agentmill.schemas.views.annotations import Criterion
 
 ROLES = ("verdicts", "quality")
 ENVIRONMENT = "environment."
@@ -163,7 +163,7 @@ class Diagnosing(RowOperation[Task, TaskSelection]):
             if attempt.task_id is None:
                 continue
             annotations = self._index.of(attempt.trajectory_id)
-            found = score(self._parameters.score, attempt, annotations)
+            found = score_within_time(self._parameters.score, attempt, annotations)
             if found is None:
                 self._counts[attempt.task_id][UNSCORED] += 1
             else:

@@ -20,7 +20,12 @@ from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit, identity
-from agentmill.pipelines.operators.annotations import AnnotationIndex, check_annotation_needs, unasked_notes
+from agentmill.pipelines.operators.annotations import (
+    AnnotationIndex,
+    check_annotation_needs,
+    score_within_time,
+    unasked_notes,
+)
 from agentmill.pipelines.operators.combine import ROLES
 from agentmill.pipelines.operators.lookup import ATTEMPTS
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
@@ -36,7 +41,7 @@ from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Selection, TaskSelection
 from agentmill.schemas.tables import Table, read_columns
-from agentmill.schemas.views.annotations import Criterion, score
+from agentmill.schemas.views.annotations import Criterion
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern
 from agentmill.synthesis.verifiers.answer_match import answer_key, answer_of
 
@@ -254,7 +259,7 @@ class TaskRates:
             tally.votes.update([] if answer is None else [answer])
             tally.unscored += answer is None
             return
-        tally.add_score(score(self._parameters.score, attempt, self._index.of(attempt.trajectory_id)))
+        tally.add_score(score_within_time(self._parameters.score, attempt, self._index.of(attempt.trajectory_id)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rates": {}}

@@ -18,11 +18,9 @@ from agentmill.pipelines.engine import stop
 from agentmill.pipelines.operators.labelling import ROLES, Labeller, Source
 from agentmill.pipelines.operators.lookup import BRANCHES, Relation
 from agentmill.pipelines.operators.operator import Inputs, TableNames, tables_of
-from agentmill.pipelines.operators.step_estimates import check_replaced, note_once
+from agentmill.pipelines.operators.step_estimates import check_all_kept, check_replaced, note_once
 from agentmill.pipelines.operators.trajectory_index import stream
 from agentmill.schemas.conditions import reaches
-from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.synthesis.step_labels import Agreement, On, agreements, turn_key
@@ -53,13 +51,7 @@ class StepAgreement(Labeller):
         """Raises ``UserError``, too, for branches that replace no turn, or of which those that agree were dropped."""
         super().check_inputs(inputs)
         check_replaced(tables_of(inputs, "branches"))
-        for table in tables_of(inputs, "branches"):
-            if table.manifest.config.get("distinct"):
-                raise UserError(
-                    f"{table.folder} was made with `distinct: true`, which drops branches that repeat what was recorded"
-                    "\nmake branches without `distinct`: here those that repeat it are counted",
-                    ErrorCode.BRANCHES_DISTINCT,
-                )
+        check_all_kept(tables_of(inputs, "branches"))
 
     def source(self, inputs: Inputs) -> Source:
         """The first turns of the branches."""

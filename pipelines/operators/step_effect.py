@@ -16,7 +16,7 @@ from agentmill.pipelines.operators.annotations import AnnotationIndex
 from agentmill.pipelines.operators.labelling import ROLES, Labeller, Source
 from agentmill.pipelines.operators.lookup import BRANCHES, Relation
 from agentmill.pipelines.operators.operator import Inputs, TableNames, tables_of
-from agentmill.pipelines.operators.step_estimates import Continuations, check_finished, check_replaced
+from agentmill.pipelines.operators.step_estimates import Continuations, check_all_kept, check_finished, check_replaced
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
@@ -52,6 +52,7 @@ class StepEffect(Labeller):
         super().check_inputs(inputs)
         check_finished(tables_of(inputs, "branches"))
         check_replaced(tables_of(inputs, "branches"))
+        check_all_kept(tables_of(inputs, "branches"))
 
     def source(self, inputs: Inputs) -> Source:
         """The results of the branches."""

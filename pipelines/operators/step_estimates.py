@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from agentmill.pipelines.engine import stop
-from agentmill.pipelines.operators.annotations import AnnotationIndex
+from agentmill.pipelines.operators.annotations import AnnotationIndex, score_within_time
 from agentmill.pipelines.operators.lookup import Shards
 from agentmill.pipelines.operators.selection import TrajectoryFilter
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
@@ -64,7 +64,7 @@ def branch_results(paths: Iterable[str], criterion: str, index: AnnotationIndex)
             if outcome.reason == DEPTH:
                 raise unfinished(path)
             if row["parent_id"] is not None and row["branch_turn"] is not None:
-                result = score(criterion, branch, index.of(branch.trajectory_id))
+                result = score_within_time(criterion, branch, index.of(branch.trajectory_id))
                 yield BranchResult(branch.trajectory_id, row["parent_id"], row["branch_turn"], result)
 
 
@@ -230,6 +230,17 @@ def check_replaced(branches: Iterable[Table]) -> None:
                 f"{table.folder} was made with `edits: [{', '.join(edits)}]`; expected branches whose first turn "
                 "replaces the recorded one\nmake branches without `edits`, or with `edits: [replace]`",
                 ErrorCode.BRANCHES_UNFIT,
+            )
+
+
+def check_all_kept(branches: Iterable[Table]) -> None:
+    """Raises ``UserError`` for branches of which those that repeat what was recorded, or another one, were dropped."""
+    for table in branches:
+        if table.manifest.config.get("distinct"):
+            raise UserError(
+                f"{table.folder} was made with `distinct: true`, which drops branches that repeat what was recorded"
+                "\nmake branches without `distinct`: here those that repeat it are counted",
+                ErrorCode.BRANCHES_DISTINCT,
             )
 
 

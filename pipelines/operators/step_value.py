@@ -20,6 +20,7 @@ from agentmill.pipelines.operators.step_estimates import (
     Source,
     StateGroups,
     Trees,
+    check_all_kept,
     check_finished,
     check_replaced,
 )
@@ -101,6 +102,7 @@ class StepValue(FilterParameters):
         """See that branches replace a turn, were played to their end and belong to these. Raises ``UserError``."""
         check_finished(tables_of(inputs, "branches"))
         check_replaced(tables_of(inputs, "branches"))
+        check_all_kept(tables_of(inputs, "branches"))
         if self.method == "mc":
             BRANCHES.check(inputs)
 

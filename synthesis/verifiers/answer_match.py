@@ -22,7 +22,7 @@ from agentmill.schemas.records.trajectory import AnyItem, Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern, Regex
-from agentmill.synthesis.verifiers.grounding import NUMBER, with_plain_signs
+from agentmill.synthesis.verifiers.grounding import DOTTED, NUMBER, with_plain_signs
 from agentmill.synthesis.verifiers.rules import answer_at, last_answer
 from agentmill.synthesis.verifiers.verifier import Need, Verifier, listed_at
 
@@ -49,7 +49,9 @@ class AnswerMatch(Verifier):
         "exact", description="the answer is the gold one, holds it, or shares words with it (F1)"
     )
     normalise: bool = Field(True, description="texts without case, punctuation, articles and repeated spaces")
-    tolerance: float = Field(1e-6, ge=0, description="relative error of a number that is still right")
+    tolerance: float = Field(
+        1e-6, ge=0, description="relative error of a number that is still right; by default of whole numbers none is"
+    )
     every: bool = Field(False, description="of several gold answers all are needed, not one of them")
     pass_at: float = Field(1.0, gt=0, le=1, description="the score that passes")
 
@@ -80,17 +82,18 @@ class AnswerMatch(Verifier):
             return float(self._equals_number(text, gold))
         answer, wanted = _comparable(text, gold) if self.normalise else (text.strip(), gold.strip())
         if self.method == "exact":
-            return float(answer == wanted and _numbers(text) == _numbers(gold))
+            same = _numbers(text) == _numbers(gold) and DOTTED.findall(text) == DOTTED.findall(gold)
+            return float(same and answer == wanted)
         if self.method == "contains":
             # Without decimal points and signs 1.5 would be in 15, and -5 in 5.
             there = _numbers(text)
-            held = all(
+            held = set(DOTTED.findall(gold)) <= set(DOTTED.findall(text)) and all(
                 any(each is not None and self._near(each, number) for each in there)
                 for number in _numbers(gold)
                 if number is not None
             )
             return float(held and f" {wanted} " in f" {answer} ")
-        return f1(answer.split(), wanted.split())
+        return f1(*_tokens(text, gold)) if self.normalise else f1(answer.split(), wanted.split())
 
     def _equals_number(self, text: str, gold: str | float) -> bool:
         """Whether the answer is the number, or, unless it must be exact, holds it."""
@@ -102,6 +105,8 @@ class AnswerMatch(Verifier):
         return any(each is not None and wanted is not None and self._near(each, wanted) for each in found)
 
     def _near(self, value: float, wanted: float) -> bool:
+        if "tolerance" not in self.model_fields_set and value.is_integer() and wanted.is_integer():
+            return value == wanted  # such as an id, of which another one is near
         return math.isclose(value, wanted, rel_tol=self.tolerance, abs_tol=self.tolerance if wanted == 0 else 0.0)
 
 
@@ -136,6 +141,14 @@ def _comparable(answer: str, gold: str) -> tuple[str, str]:
     return answer.strip(), ""
 
 
+def _tokens(answer: str, gold: str) -> tuple[list[str], list[str]]:
+    """The words of both, as ``_comparable`` has them, and their numbers, which would lose their points and signs."""
+    texts = [APART.sub(" ", DOTTED.sub(" ", with_plain_signs(text))) for text in (answer, gold)]
+    words = _comparable(texts[0], texts[1]) if re.search(r"\w", texts[1]) else ("", "")
+    numbers = [[*map(str, _numbers(text)), *DOTTED.findall(text)] for text in (answer, gold)]
+    return [*words[0].split(), *numbers[0]], [*words[1].split(), *numbers[1]]
+
+
 def _lower(text: str) -> str:
     return " ".join(text.lower().translate(PUNCTUATION).split())
 
@@ -157,7 +170,8 @@ def answer_key(text: str) -> str | None:
         # A large exponent is infinite as a float, and -0 equals 0.
         return digest("number", alone + 0.0 if math.isfinite(alone) else str(alone))
     words, _ = _comparable(text, text)
-    return digest("text", words, [str(number_of(each)) for each in NUMBER.findall(with_plain_signs(text))])
+    numbers = [str(number_of(each)) for each in NUMBER.findall(with_plain_signs(text))]
+    return digest("text", words, [*numbers, *DOTTED.findall(text)])
 
 
 def f1(answer: Sequence[str], gold: Sequence[str]) -> float:

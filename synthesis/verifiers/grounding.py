@@ -31,7 +31,12 @@ WORD = re.compile(r"\w+")
 NAME = re.compile(r"\w[\W_]+\w|\d")
 """A name of two words, or with a digit; single words such as ``open`` are in a thought by chance."""
 
-NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w])")
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?!\w|\.\d)")
+"""A number. An address or a version, such as 10.0.1.12, is none."""
+
+DOTTED = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+){2,})(?!\w)")
+"""What is written with several dots: an address, a version or a date."""
+
 _SIGNED_CURRENCY = re.compile(r"(?<![\w.])([-+])[$€£¥]\s?(?=\d)")
 _INSIDE_BEFORE = re.compile(r"[\w.]")
 _INSIDE_AFTER = re.compile(r"\w|\.\d")

@@ -22,6 +22,8 @@ async def mcts(search: Search, iterations: int, rule: SelectionName, c: float) -
         node = search.root
         while node.expanded and not node.ended:
             node = select(node, rule, c)
+            # Nothing is backed up from there, so it would be the least tried for ever.
+            node.entered += node.unscored and not node.visits
         if (node.visits or node.unscored) and not node.ended and await search.expand(node):
             node = select(node, rule, c)
         if node.visits:

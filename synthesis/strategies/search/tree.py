@@ -27,7 +27,7 @@ class SearchNode:
     what its siblings do, ``draws`` how often the actor said that, ``logprob`` how likely it was the first time.
     ``drawn`` turns were drawn from here. ``reason`` is what cut the run short here, ``check`` what the environment says
     of the state if it was asked. ``estimate`` is the value that this very state was given, if it was; ``unscored`` says
-    that the critic was asked for one and gave none.
+    that the critic was asked for one and gave none; ``entered`` counts how often the search went there all the same.
     """
 
     number: int
@@ -47,12 +47,18 @@ class SearchNode:
     total: float = 0.0
     estimate: float | None = None
     unscored: bool = False
+    entered: int = 0
     children: list[SearchNode] = field(default_factory=list)
 
     @property
     def ended(self) -> bool:
         """Whether nothing can follow."""
         return self.episode.terminated or self.reason is not None
+
+    @property
+    def tries(self) -> int:
+        """How often the search was here, with a value or without."""
+        return self.visits + self.entered
 
     @property
     def q(self) -> float | None:
@@ -81,18 +87,20 @@ def select(node: SearchNode, rule: SelectionName, c: float) -> SearchNode:
     """The child to go to; of equals the one that was made first. ``node`` must have children.
 
     UCT: unvisited ones first, the likeliest before the others; then the largest Q + c sqrt(ln N / n). PUCT: the largest
-    Q + c P sqrt(N) / (1 + n), where Q is 0 until something is known.
+    Q + c P sqrt(N) / (1 + n), where Q is 0 until something is known. A state without a score has the Q of its
+    parent.
     """
     # Never 0, of which there is no logarithm.
-    tried = max(1, sum(child.visits for child in node.children))
+    tried = max(1, sum(child.tries for child in node.children))
 
     def urgency(child: SearchNode) -> tuple[float, float]:
         prior = child.prior or 0.0
+        q = next((each.q for each in child.path() if each.q is not None), None) if child.unscored else child.q
         if rule == "puct":
-            return (child.q or 0.0) + c * prior * math.sqrt(tried) / (1 + child.visits), 0.0
-        if child.q is None:
+            return (q or 0.0) + c * prior * math.sqrt(tried) / (1 + child.tries), 0.0
+        if not child.tries:
             return math.inf, prior
-        return child.q + c * math.sqrt(math.log(tried) / child.visits), 0.0
+        return (q or 0.0) + c * math.sqrt(math.log(tried) / child.tries), 0.0
 
     return max(node.children, key=urgency)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from agentmill.pipelines.recipes.grammar import Recipe
 from agentmill.pipelines.recipes.plan import make_plan
@@ -19,6 +20,7 @@ from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Selection, TaskSelection, Value, Verdict
 from agentmill.schemas.tables import Counts, Manifest, Table
+from agentmill.synthesis.rollouts.episode import TIMEOUT
 from tests.builders import agent_message, called, instruction, outcome, task, trajectory, verdict
 from tests.errors import user_error
 from tests.pipelines.engine.stages import bytes_of, rows_of, write_table
@@ -132,6 +134,17 @@ def test_a_pass_rate_is_of_verdicts_and_a_mean_of_scores(folder: Path) -> None:
     # The mean of 0, 1, 2 and 3 quarters; of ``open`` the attempts 0 and 2 are judged.
     assert (found["easy"], found["open"], found["once"]) == ((None, 0.375), ("too_hard", 0.25), ("too_hard", 0.0))
     assert "rates_too_coarse" not in manifest.metrics, "a mean of scores is no multiple of 1/n"
+
+
+def test_attempts_that_the_clock_ended_are_not_counted_as_failures(folder: Path) -> None:
+    rows = list(rows_of(folder / "tries"))
+    late = [
+        replace(row, outcome=replace(row.outcome, reason=TIMEOUT)) if row.task_id == "hard" else row for row in rows
+    ]
+    write_table(folder / "late", [late], Trajectory)
+    found, manifest = banded(folder, attempts="late", at_least=0.5)
+    assert found["hard"] == (None, 1.0), "of four attempts the one that passed before its time ran out"
+    assert manifest.metrics["attempts_unscored"] == 5
 
 
 def test_the_score_of_a_critic_may_lie_outside_of_0_to_1(folder: Path) -> None:

@@ -181,6 +181,13 @@ def test_branches_that_had_to_differ_are_refused(ruin: Path) -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
+@pytest.mark.parametrize(("step", "given"), [("step_value", {"method": "mc"}), ("step_effect", {})])
+def test_steps_that_count_continuations_refuse_such_branches_too(ruin: Path, step: str, given: dict[str, Any]) -> None:
+    run(ruin, "branch", "branches", gambler(P), policy="p", of="own", k=2, distinct=True, **ON)
+    with user_error("branches-distinct", "branches", "distinct: true"):
+        run(ruin, step, "found", of="own", branches="branches", **given)
+
+
 def test_branches_that_remove_the_recorded_turn_are_refused(ruin: Path) -> None:
     run(ruin, "branch", "branches", gambler(P), policy="p", of="own", then="recorded", edits=["remove"], **ON)
     with user_error("branches-unfit", "branches", "edits: [remove]"):

@@ -14,6 +14,7 @@ from agentmill.schemas.views.dialogue import Dialogue
 from agentmill.synthesis.policies.policy import ContextOverflow, PolicyError
 from agentmill.synthesis.policies.reward_model import Shown
 from agentmill.synthesis.strategies.search.search import StateScores
+from agentmill.synthesis.strategies.search.tree import SearchNode, SelectionName, select
 from agentmill.synthesis.strategies.tree_search import TreeSearch
 from tests.decision_environment import Chooser, decision_task
 from tests.synthesis.strategies.searching import DEEP, exploration, search
@@ -77,6 +78,21 @@ async def test_a_state_without_a_score_leaves_the_tree_whole(method: str, error:
     assert found.by_place["b"].extra["unscored"] is True
     assert found.root.extra["costs"]["unscored_nodes"] == 1
     assert found.runs
+
+
+@pytest.mark.parametrize(("selection", "c"), [("uct", 1.0), ("puct", 1.0)])
+def test_a_state_without_a_score_does_not_swallow_the_search(selection: SelectionName, c: float) -> None:
+    episode: Any = None
+    root = SearchNode(0, None, episode, b"", "root", visits=1, total=0.8)
+    root.children = [SearchNode(n, root, episode, b"", f"s{n}", prior=0.5, unscored=n == 1) for n in (1, 2)]
+    went = []
+    for _ in range(40):
+        node = select(root, selection, c)
+        went.append(node.number)
+        node.entered += node.unscored and not node.visits
+        if not node.unscored:
+            node.backup(0.8)
+    assert 12 <= went.count(1) <= 28, "like a sibling that is worth as much as its parent"
 
 
 async def test_states_that_the_view_of_the_training_does_not_show_have_no_value() -> None:

@@ -68,6 +68,21 @@ async def judged(text: str, gold: Any, **parameters: Any) -> Verdict:
         ("3-5", 3, {}, 0),
         ("COVID-19", 19, {}, 0),
         ("ID-77 is it", "ID-77", {"extract": r"ID-\d+"}, 1),
+        ("10.0.1.12", "10.0.11.2", {}, 0),
+        ("10.0.11.2", "10.0.11.2", {}, 1),
+        ("v2.0.11", "v2.0.1.1", {}, 0),
+        ("host 10.0.1.12 is up", "10.0.11.2", {"method": "contains"}, 0),
+        ("host 10.0.11.2 is up", "10.0.11.2", {"method": "contains"}, 1),
+        (".5", 0.5, {}, 1),
+        ("-.5", -0.5, {}, 1),
+        ("0.5", ".5", {}, 1),
+        ("1.5 km", "15 km", {"method": "f1"}, 0.5),
+        ("1.5 km", "1.5 km", {"method": "f1"}, 1),
+        ("-5 degrees", "5 degrees", {"method": "f1"}, 0.5),
+        ("10.0.1.12 is up", "10.0.11.2 is up", {"method": "f1"}, 2 / 3),
+        ("1000001", 1000002, {}, 0),
+        ("1000001", 1000002, {"tolerance": 1e-6}, 1),
+        ("1000000.4", 1000000, {}, 1),
     ],
 )
 async def test_known_answers(text: str, gold: Any, parameters: dict[str, Any], score: float) -> None:
@@ -129,6 +144,8 @@ def test_f1_of_words() -> None:
         ("?", "!", False),
         ("1e999", "2e999", True),
         ("1e999", "-1e999", False),
+        ("10.0.1.12", "10.0.11.2", False),
+        (".5", "0.5", True),
     ],
 )
 def test_answers_that_mean_the_same_have_one_key(one: str, other: str, same: bool) -> None:

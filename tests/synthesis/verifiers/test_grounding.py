@@ -122,6 +122,10 @@ def test_the_sign_of_an_amount_is_that_of_the_number() -> None:
     assert numbers_in(text) == [-25, 3, -1000.5, 5, 10, 16, 7]
 
 
+def test_a_number_may_begin_with_its_point_and_an_address_is_none() -> None:
+    assert numbers_in("rate .75, -.5, 10.0.1.12, 1.2.3. Then 2.5.") == [0.75, -0.5, 2.5]
+
+
 def test_leaves_are_texts_and_numbers() -> None:
     assert list(leaves({"a": ["x", 1, {"b": 2.5}], "c": True, "d": None})) == ["x", 1, 2.5]
 
