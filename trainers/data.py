@@ -203,7 +203,7 @@ def read_rows(
         encoder = replace(encoder, held_out=source.held_out)
     rows = _read(setup, setup.table, encoder, setup.work.tokens)
     counted, dropped = rows.counted, rows.counts.dropped
-    if not counted.used or dropped > settings.max_dropped * (counted.used + dropped):
+    if not counted.used or dropped / (counted.used + dropped) > settings.max_dropped:
         raise UserError(too_many_dropped(setup.table, counted, settings.max_dropped), ErrorCode.TOO_MANY_DROPPED)
     return rows if source is None else replace(rows, validation=_read_validation(setup, source, encoder))
 

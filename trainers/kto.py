@@ -91,9 +91,11 @@ def check_labels(settings: KtoSettings, rows: TrainingRows) -> None:
         )
     group = settings.batch_size * processes
     if settings.loss_type == "kto" and number < group:
+        fitting = number // processes
+        smaller = f"set batch_size to {fitting}" if fitting > 1 else "train in fewer processes"
         raise UserError(
             f"{number} rows are fewer than go into a batch ({group}); KTO estimates the distance to the reference by"
-            f" crossing different rows of a batch, so set batch_size to {max(2, number // 2)} or export more rows",
+            f" crossing different rows of a batch, so {smaller} or export more rows",
             ErrorCode.ROWS_TOO_FEW,
         )
 

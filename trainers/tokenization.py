@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.rows import Message, RowTokens
 from agentmill.schemas.templates.argument_values import all_value_ranges, common_length
+from agentmill.schemas.templates.message_parts import with_reasoning_apart
 from agentmill.schemas.templates.prefix_texts import PrefixTexts, TemplateError
 from agentmill.schemas.templates.rendering import Rendered, Segment, as_one, texts
 from agentmill.schemas.templates.shielding import ShieldedConversation, shield_control_tokens
@@ -152,8 +153,11 @@ def _encoded(
         tools = msgspec.json.decode(functions) if functions else None
     except (msgspec.DecodeError, RecursionError) as error:
         raise RowError("damaged_tools", f"the tools of the row are no JSON: {error}") from error
-    shield = shield_control_tokens(messages, tools, control_tokens(tokenizer))
     template = chat_template(tokenizer)
+    if template.needs_reasoning_apart:
+        # Else the answer would begin with it.
+        messages = [with_reasoning_apart(message) for message in messages]
+    shield = shield_control_tokens(messages, tools, control_tokens(tokenizer))
     prefixes = PrefixTexts(to_template(shield.messages), shield.tools, template.render)
 
     def split_with_ends() -> list[tuple[Rendered, list[int]]]:

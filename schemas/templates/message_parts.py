@@ -41,6 +41,14 @@ def reasoning_and_content(message: Message) -> tuple[str, str]:
     return (inline[2], inline[4]) if inline else (reasoning, content)
 
 
+def with_reasoning_apart(message: Message) -> Message:
+    """A message whose content begins with its reasoning, with that as ``reasoning_content``; others as they are."""
+    reasoning, content = reasoning_and_content(message)
+    if message.role != "assistant" or message.reasoning_content or not reasoning:
+        return message
+    return msgspec.structs.replace(message, reasoning_content=reasoning, content=content)
+
+
 def after_content(message: Message, text: str) -> str:
     """What ``text`` has after the content of a message."""
     _, content = reasoning_and_content(message)

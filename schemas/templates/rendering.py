@@ -70,6 +70,19 @@ class ChatTemplate:
     stops: Collection[str] = ()
     thinking: Mapping[bool, Render] = field(default_factory=dict)
 
+    @cached_property
+    def needs_reasoning_apart(self) -> bool:
+        """Whether reasoning has a place of its own in a turn, and is left in the content where it is written there."""
+        apart = Message(role="assistant", content="answer", reasoning_content="reasoning")
+        inline = Message(role="assistant", content="<think>\nreasoning\n</think>\n\nanswer")
+        question = Message(role="user", content="question")
+        try:
+            texts = [self.render(to_template([question, each]), None, False) for each in (apart, inline)]
+        except TemplateError:
+            return False
+        # White space may differ.
+        return "reasoning" in texts[0] and "".join(texts[0].split()) != "".join(texts[1].split())
+
 
 @dataclass(frozen=True)
 class Rendered:

@@ -55,6 +55,14 @@ def test_as_many_as_the_limit_are_dropped_and_counted(tmp_path: Path, tokenizer:
     assert made.counted.reasons == {"no_loss": 1}
 
 
+def test_the_share_that_the_message_advises_is_enough(tmp_path: Path, tokenizer: Any) -> None:
+    rows = [*(turns(2, f"r{number}") for number in range(71)), *(silent(f"s{number}") for number in range(29))]
+    with pytest.raises(UserError, match=r"set max_dropped=0.29$"):
+        load(tmp_path, rows, tokenizer, 0.05)
+    # As a product of floats it would be less than 29.
+    assert load(tmp_path / "again", rows, tokenizer, 0.29).counts.used == 71
+
+
 def test_tokens_of_turns_and_rows_that_are_too_long_are_counted(tmp_path: Path, tokenizer: Any) -> None:
     each = row([user("Go."), assistant("push " * 99), user("Well."), assistant("stop")])
     long = row([user("Go."), assistant("push " * 99)], "r2")

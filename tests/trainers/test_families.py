@@ -181,6 +181,23 @@ def test_reasoning_that_is_written_into_the_content_is_trained_on(name: str, tok
             assert text.index("because") < text.index("</think>") < text.index("run" if index == 4 else "walk")
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_reasoning_in_the_content_is_trained_as_that_of_its_own_field(name: str, tokenizer: Any) -> None:
+    own = tokenizer_of(name, tokenizer)
+
+    def told(message: Message) -> str | None:
+        try:
+            [(_, sequence)] = encode_row(row([user("Go."), message]), own)
+        except RowError:
+            return None
+        # Some differ in white space.
+        return "".join(str(own.decode(sequence.labels[sequence.mask].tolist())).split())
+
+    apart = told(thinks(assistant("walk"), "because"))
+    inline = told(assistant("<think>\nbecause\n</think>\n\nwalk"))
+    assert apart is None or inline == apart
+
+
 @pytest.mark.parametrize("fault", ["{{ 1 + 'x' }}", "{{ 1 / 0 }}", "{{ raise_exception('no') }}", "{{ x.y.z }}"])
 def test_a_template_that_fails_drops_the_row(fault: str, tokenizer: Any) -> None:
     own = tokenizer_of("smollm2", tokenizer)

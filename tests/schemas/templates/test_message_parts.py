@@ -12,6 +12,7 @@ from agentmill.schemas.templates.message_parts import (
     missing_marked_part,
     missing_part,
     reasoning_and_content,
+    with_reasoning_apart,
 )
 from agentmill.schemas.templates.prefix_texts import TemplateError
 
@@ -24,6 +25,9 @@ def message(content: str = "", reasoning: str | None = None, arguments: str | No
 def test_reasoning_may_be_written_at_the_beginning_of_the_content() -> None:
     assert reasoning_and_content(message("<think>\nhm\n</think>\n\ngo")) == ("hm", "go")
     assert reasoning_and_content(message(" go ", " hm ")) == ("hm", "go")
+    assert with_reasoning_apart(message("<think>\nhm\n</think>\n\ngo")) == message("go", "hm")
+    for other in (message("go"), message("<think></think>go"), message("<think>a</think>b", "hm")):
+        assert with_reasoning_apart(other) == other
     # Both are given, so that what looks like reasoning is content.
     assert reasoning_and_content(message("<think>a</think>b", "hm")) == ("hm", "<think>a</think>b")
 
