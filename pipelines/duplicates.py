@@ -62,7 +62,9 @@ _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
 MARKS = "".join(
     character
-    for character in map(chr, (*range(0x300, 0x3100), *range(0xA600, 0xFE30), *range(0x10A00, 0x12000)))
+    for character in map(
+        chr, (*range(0x300, 0x3100), *range(0xA600, 0xAC00), *range(0xFB00, 0xFE30), *range(0x10A00, 0x12000))
+    )
     if unicodedata.category(character) in ("Mn", "Mc")
 )
 """Combining marks, such as the vowels of Indic scripts: parts of words, and none of the letters of ``\\w``."""

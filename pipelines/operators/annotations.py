@@ -164,7 +164,7 @@ def check_constrained(parameters: Operator, inputs: Inputs) -> None:
 def score_within_time(criterion: str, trajectory: Trajectory, annotations: Annotations) -> float | None:
     """The score of an attempt; ``None``, too, for one that ``episode_timeout_s`` ended before it passed.
 
-    The time depends on the machine and its load, and says nothing of the policy.
+    The time depends on the machine and its load, and not on the policy.
     """
     found = score(criterion, trajectory, annotations)
     return None if found is not None and found < 1 and trajectory.outcome.reason == TIMEOUT else found

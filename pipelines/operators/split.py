@@ -166,7 +166,8 @@ class Splitting(SelectionOperation):
         by_content = self._parameters.by == "template"
         if by_content:
             self._grouping.observe(self._chosen())
-        self._grouping.link(partial(self._chosen, content=by_content))
+        if any(each.parent_id for each in self._chosen(content=False)):
+            self._grouping.link(partial(self._chosen, content=by_content))
         sizes = Counter(self._group(each)[0] for each in self._chosen(content=by_content))
         self._splits = assign_groups(sizes, self._parameters.shares, self._parameters.seed) if sizes else {}
         if self._parameters.leaks == "off":

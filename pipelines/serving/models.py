@@ -262,7 +262,7 @@ class ModelConfig(Config):
 
     @property
     def unused_of_server(self) -> list[str]:
-        """The settings of a server that are given beside ``endpoints``, where the run starts none."""
+        """The settings of a server that are given together with ``endpoints``, where the run starts none."""
         if not self.endpoints:
             return []
         # The length of a context is still used, to count the tokens of a plan.

@@ -87,7 +87,7 @@ def described(path: Path) -> RawFile:
 def kind_of(path: str) -> RawKind:
     """The kind of a file, here or on the Hub. Raises ``UserError`` if it is not read.
 
-    Its name tells, but for JSON lines that are called ``.json``: there lines are JSON, and not the whole.
+    It is known by its name, but for JSON lines that are called ``.json``: there lines are JSON, and not the whole.
     """
     suffix = PurePath(path).suffix.lower()
     if suffix in _PICKLES:

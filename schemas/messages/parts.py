@@ -6,7 +6,7 @@ the part itself with the length in the place of its text, or without the address
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
@@ -174,24 +174,15 @@ def speaker_of(message: JsonObject) -> str | None:
 
 def renamed(fields: JsonObject, taken: Collection[str]) -> JsonObject:
     """``fields``, those whose names are ``taken`` under names of their own."""
-    return {
-        _free(name, lambda each: each in taken or each in fields) if name in taken else name: value
-        for name, value in fields.items()
-    }
-
-
-def _free(name: str, is_used: Callable[[str], bool]) -> str:
-    """``name_``, ``name__``, ``name___`` or, by bisection, the next of ``name_4``, ``name_5`` …"""
-    for end in ("_", "__", "___"):
-        if not is_used(name + end):
-            return name + end
-    used, free = 3, 4
-    while is_used(f"{name}_{free}"):
-        used, free = free, 2 * free
-    while free - used > 1:
-        middle = (used + free) // 2
-        used, free = (middle, free) if is_used(f"{name}_{middle}") else (used, middle)
-    return f"{name}_{free}"
+    found: JsonObject = {}
+    for name, value in fields.items():
+        new, tries = name, 0
+        while new in taken or (new != name and new in fields):
+            tries += 1
+            # Then numbered by how many names there are: signs would grow where thousands are added one by one.
+            new = name + "_" * tries if tries <= 3 else f"{name}_{len(taken) + tries}"
+        found[new] = value
+    return found
 
 
 def rest_of(message: JsonObject, known: frozenset[str], flag_field: str | None) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def test_reasoning_that_is_written_into_the_content_is_trained_on(name: str, tok
 def test_reasoning_in_the_content_is_trained_as_that_of_its_own_field(name: str, tokenizer: Any) -> None:
     own = tokenizer_of(name, tokenizer)
 
-    def told(message: Message) -> str | None:
+    def learned(message: Message) -> str | None:
         try:
             [(_, sequence)] = encode_row(row([user("Go."), message]), own)
         except RowError:
@@ -193,8 +193,8 @@ def test_reasoning_in_the_content_is_trained_as_that_of_its_own_field(name: str,
         # Some differ in white space.
         return "".join(str(own.decode(sequence.labels[sequence.mask].tolist())).split())
 
-    apart = told(thinks(assistant("walk"), "because"))
-    inline = told(assistant("<think>\nbecause\n</think>\n\nwalk"))
+    apart = learned(thinks(assistant("walk"), "because"))
+    inline = learned(assistant("<think>\nbecause\n</think>\n\nwalk"))
     assert apart is None or inline == apart
 
 

@@ -85,7 +85,8 @@ def test_mistakes_are_told_at_once(kto_config: Path, tmp_path: Path, capsys: pyt
     assert "all 8 rows" in (said := refused(capsys, kto_config, f"rows={good}"))
     assert "have the label true" in said
     few = write_table(tmp_path / "few", unpaired_rows(3), UnpairedRow)
-    assert "3 rows are fewer than go into a batch (4)" in (said := refused(capsys, kto_config, f"rows={few}"))
-    assert "set batch_size to 3 or export more" in said
+    message = refused(capsys, kto_config, f"rows={few}")
+    assert "3 rows are fewer than go into a batch (4)" in message
+    assert "set batch_size to 3 or export more" in message
     assert "batch_size: expected 2 or more, since KTO" in refused(capsys, kto_config, "batch_size=1")
     assert "desirable_weight: expected" in refused(capsys, kto_config, "desirable_weight=0")

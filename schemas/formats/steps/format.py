@@ -282,7 +282,7 @@ class Steps(WithDialect):
 
 
 def _together(rest: JsonObject, more: JsonObject) -> JsonObject:
-    """``rest`` with the fields of both; those of ``more`` that say something else under a name of it get names of their
+    """``rest`` with the fields of both; those of ``more`` that differ from it under the same name get names of their
     own.
     """
     new = {name: value for name, value in more.items() if name not in rest or rest[name] != value}

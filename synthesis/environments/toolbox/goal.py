@@ -109,7 +109,7 @@ def numbers(text: str) -> set[float]:
 
 def _wanted(goal: Goal, state: Changes) -> set[str]:
     facts = set(state.facts()) | {_FINISHED} | _declined(goal.decline)
-    # By their places: of two equal values both are to be told.
+    # By their places: of two equal values both are needed.
     answers = {f"answer {number} {answer.value}" for number, answer in enumerate(goal.answers)}
     return facts | answers | {f"asked {name}" for name in goal.asked}
 

@@ -46,7 +46,7 @@ SPARE_TURNS = 6
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How a task is drawn: ``operations`` many from ``draw``, the last one as ``variant``; ``by_key`` says keys.
+    """How a task is drawn: ``operations`` many from ``draw``, the last one as ``variant``; ``by_key`` names keys.
 
     ``earlier`` are the variants of the operations before it, where any is not 0.
     """
