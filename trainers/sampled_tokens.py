@@ -32,6 +32,12 @@ from agentmill.trainers.tokenization import (
     with_loss_at,
 )
 
+CONTEXT = 16
+"""Tokens that are decoded before those whose text is measured.
+
+A character has at most four, and some tokenizers drop the space of the first one.
+"""
+
 
 def encode_row(row: Conversation, tokenizer: Any) -> list[tuple[Sequence[Message], Encoded]]:
     """The conversations that a row is trained as, with their messages: each message with loss has it in one of them.
@@ -165,8 +171,22 @@ def _ends(read: str, expected: str, tokenizer: Any) -> bool:
 
 def _by_message(ids: Sequence[int], stops: Sequence[int], first: int, tokenizer: Any) -> NDArray[np.int32]:
     """The message of each of ``ids``; the one at ``first`` reaches to ``stops[0]`` in their text, and so on."""
-    counts = range(len(ids) + 1)
-    cuts = [bisect_left(counts, stop, key=lambda count: len(tokenizer.decode(ids[:count]))) for stop in stops]
-    # A part of a character reads as one, so that more tokens may have a shorter text.
-    sizes = np.diff(np.maximum.accumulate([0, *cuts, len(ids)]))
+    cuts, length = [0], 0
+    for stop in stops:
+        begin = cuts[-1]
+        # Decoding from the start on for each message takes time that grows with the cube of a conversation.
+        context = max(begin - CONTEXT, 0)
+        known = length - len(tokenizer.decode(ids[context:begin]))
+
+        def reached(count: int, context: int = context, known: int = known) -> int:
+            return known + len(tokenizer.decode(ids[context:count]))
+
+        width = CONTEXT
+        while begin + width < len(ids) and reached(begin + width) < stop:
+            width *= 2
+        # A part of a character reads as one, so that more tokens may have a shorter text.
+        end = min(begin + width, len(ids))
+        cuts.append(begin + bisect_left(range(begin, end), stop, key=reached))
+        length = reached(cuts[-1])
+    sizes = np.diff([*cuts, len(ids)])
     return np.repeat(np.arange(first, first + len(stops) + 1, dtype=np.int32), sizes)

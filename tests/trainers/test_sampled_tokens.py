@@ -158,6 +158,28 @@ def test_a_context_that_starts_anew_is_a_conversation_of_its_own(speakers: Any) 
     assert steps[2][0][1].input_ids.tolist() == [*three.prompt_ids, *three.sampled_ids]
 
 
+def test_long_runs_decode_each_stored_token_a_few_times(speakers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    texts = [f"look at box {number} " + "and think 🙂 " * 8 for number in range(1, 13)]
+    turns = [[agent_message(text, place), seen("A box. " * 9, place)] for place, text in enumerate(texts, 1)]
+    run = trajectory(content=[instruction(), *(item for each in turns for item in each)])
+    row = only(played(run, case_of_template, tokenizer, ["usual", "spelt"] * 6))
+    decoded, decode = [0], tokenizer.decode
+
+    def counting(ids: Any, **options: Any) -> str:
+        decoded[0] += len(ids)
+        return str(decode(ids, **options))
+
+    monkeypatch.setattr(tokenizer, "decode", counting)
+    whole = encode_row(row, tokenizer)
+    assert len(whole) == 6
+    assert losses(whole) == sampled_ids(row)
+    assert decoded[0] < 20 * sum(len(each) for _, each in whole)
+    for messages, each in whole:
+        for place, message in enumerate(messages):
+            assert (message.content or "").strip() in decode(each.input_ids[each.messages == place])
+
+
 def test_a_turn_that_was_cut_gets_no_end(speakers: Any) -> None:
     case_of_template, tokenizer = speakers["qwen2_5"]
     row = only(played(RUN, case_of_template, tokenizer, ["cut"]))
