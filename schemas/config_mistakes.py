@@ -35,9 +35,10 @@ def mistake_code(error: ValidationError) -> ErrorCode:
 
 
 def explain(error: ValidationError, config_type: type[BaseModel]) -> str:
-    """The first mistake with the nearest match, and how many more there are."""
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return _mistake(first_mistake(error), config_type, missing_keys(error)) + more
+    """The first mistake with the nearest match, all keys that are missing with it, and how many more there are."""
+    mistake, missing = first_mistake(error), missing_keys(error)
+    more = error.error_count() - (len(missing) if mistake["type"] == "missing" else 1)
+    return _mistake(mistake, config_type, missing) + (f" (and {more} more)" if more else "")
 
 
 def missing_keys(error: ValidationError) -> list[str]:
@@ -68,7 +69,8 @@ def _mistake(mistake: ErrorDetails, config_type: type[BaseModel], missing: Seque
         return f"unknown key {key!r}{where}; known: {', '.join(known)}.{near_match(key, known) or instead}"
     if mistake["type"] == "missing":
         where = f" in {'.'.join(map(str, location[:-1]))}" if location[:-1] else ""
-        return f"the key {str(location[-1])!r}{where} is missing"
+        keys = " and ".join(map(repr, missing or location[-1:]))
+        return f"the key {keys}{where} is missing" if len(missing) < 2 else f"the keys {keys}{where} are missing"
     if mistake["type"] in ("value_error", "assertion_error"):
         # pydantic puts "Value error, " before the message of a validator.
         return f"{path}: {mistake['msg'].partition(', ')[2]}"

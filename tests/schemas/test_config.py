@@ -142,6 +142,23 @@ def test_what_is_wrong_in_the_data_is_said_with_key_given_and_expected(data: Any
     assert str(caught.value) == f"run.yaml: {message}"
 
 
+def test_all_keys_that_are_missing_in_one_place_are_named() -> None:
+    class Server(Config):
+        host: str
+        port: int
+
+    class Servers(Config):
+        seed: int = 0
+        main: Server
+
+    with pytest.raises(UserError) as caught:
+        validate(Servers, {"seed": "x", "main": {}}, "run.yaml")
+    assert str(caught.value) == "run.yaml: seed: expected a valid integer, got 'x'. (and 2 more)"
+    with pytest.raises(UserError) as caught:
+        validate(Servers, {"main": {}}, "run.yaml")
+    assert str(caught.value) == "run.yaml: the keys 'host' and 'port' in main are missing"
+
+
 def test_keys_inside_a_union_are_known(file: Path) -> None:
     with user_error("unknown-key", "temprature", "either.Sampling", "temperature"):
         validate(Run, {"either": {"temprature": 1}}, "run.yaml")

@@ -69,6 +69,20 @@ def test_another_recipe_takes_a_run_over_only_where_it_is_told_to(
     assert json.loads((run / "summary.json").read_text())["name"] == "small"
 
 
+def test_a_changed_input_file_is_named_as_the_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, recipe, run = tmp_path / "a.jsonl", tmp_path / "mine.yaml", tmp_path / "run"
+    step = f"{{operator: normalize, as: read, format: openai, data: ['{data}'], dataset: d, licence: MIT}}"
+    recipe.write_text(f"name: small\nrun_dir: {run}\nsteps:\n  - {step}\n", encoding="utf-8")
+    turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
+    data.write_text(json.dumps({"messages": turns}) + "\n", encoding="utf-8")
+    assert agentmill("run", recipe) == 0
+    data.write_text(json.dumps({"messages": turns * 2}) + "\n", encoding="utf-8")
+    assert agentmill("run", recipe) == 2
+    shown = capsys.readouterr().err
+    assert "was made differently: the records it starts from, of its files if it reads any: changed" in shown
+    assert agentmill("run", recipe, "--replace") == 0
+
+
 def test_a_copy_without_hidden_files_is_a_run(tmp_path: Path) -> None:
     run, copy = tmp_path / "run", tmp_path / "copy"
     assert agentmill("run", write(tmp_path / "mine.yaml", run)) == 0
