@@ -226,6 +226,15 @@ class AccelerateFile(_Part):
     deepspeed_config: DeepSpeedPart = DeepSpeedPart()
     parallelism_config: ParallelismPart | None = None
 
+    @field_validator("distributed_type", mode="before")
+    @classmethod
+    def _has_several_processes(cls, value: object) -> object:
+        if value == "NO":
+            raise ValueError("NO is of a training in one process; leave launch.config out, or set launch.processes: 1")
+        if value == "MULTI_CPU":
+            raise ValueError("MULTI_CPU is not known here; write MULTI_GPU with use_cpu: true, or take ddp_cpu")
+        return value
+
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         if self.distributed_type == "FSDP" and self.fsdp_config is None:

@@ -108,6 +108,12 @@ def lora_of_adapter(given: LoraConfig | None, adapter: JsonObject, name: str) ->
     known = {field: _field(adapter, field) for field in PEFT_NAMES}
     # PEFT also takes a pattern of names, which is not ours to write.
     targets = known["target_modules"]
+    if adapter.get("target_parameters") and not targets:
+        raise UserError(
+            f"{name} has matrices on parameters (target_parameters), and training goes on from matrices on layers only"
+            " (target_modules); start from its base, or from a model that it was merged into",
+            ErrorCode.LORA_DIFFERS,
+        )
     known["target_modules"] = sorted(targets) if isinstance(targets, list) else [str(targets)]
     # `all-linear` is compared with the layers of the model, once it is loaded.
     changed = {} if given is None else given.model_dump(include={*CHANGEABLE, "target_modules"}, exclude_unset=True)

@@ -184,9 +184,23 @@ class TrainConfig(Config):
             met = value in given if value and isinstance(given, list) else given == value if value else bool(given)
             if name in self.trl and not met:
                 raise ValueError(f"{name!r} in `trl` has no effect without {needed}; set that, or leave it out")
+        if "optim_target_modules" in self.trl and not self.optimizer.startswith(("galore", "apollo")):
+            raise ValueError(
+                "'optim_target_modules' in `trl` has no effect on the optimizer "
+                f"{self.optimizer}; set lora.target_modules to train some layers only, or take a galore_… optimizer"
+            )
         alpha = self.trl.get("neftune_noise_alpha")
         if isinstance(alpha, int | float) and alpha < 0:
             raise ValueError(f"'neftune_noise_alpha' in `trl`: expected 0 or more, got {alpha}")
+        return self
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.max_steps is not None and "epochs" in self.model_fields_set:
+            raise ValueError(
+                f"epochs: {self.epochs:g} has no effect with max_steps: {self.max_steps}; leave one of them out"
+                " (max_steps: null)"
+            )
         return self
 
     @property

@@ -14,24 +14,19 @@ from typing import Any, Literal
 
 import msgspec
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    BitsAndBytesConfig,
-)
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, BitsAndBytesConfig
 from transformers.integrations.liger import apply_liger_kernel
 from trl.trainer.reward_trainer import suppress_seqcls_warning
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.model_hub import hub_model
-from agentmill.schemas.models import BUNDLED, is_adapter, is_reward_model
-from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.models import BUNDLED, is_adapter, is_reward_model, read_json
 from agentmill.schemas.templates.process import check_size
 from agentmill.schemas.training import TRAINING_TEMPLATE, TrainConfig, template_text
 from agentmill.trainers.bundled import bundled_model
 from agentmill.trainers.chat_template import piece_tokenizer, training_template
+from agentmill.trainers.command import say
 from agentmill.trainers.hub_models import hub_folder
 
 PREFIX = "bundled:"
@@ -195,6 +190,7 @@ def load_weights(folder: Path, task: Task, dtype: torch.dtype, trusted: bool = F
             ErrorCode.MODEL_INCOMPLETE,
         )
     if task == "CAUSAL_LM":
+        _check_generation(model, folder)
         return model
     if not hasattr(model, SCORE):
         raise UserError(
@@ -202,6 +198,33 @@ def load_weights(folder: Path, task: Task, dtype: torch.dtype, trusted: bool = F
             ErrorCode.MODEL_OF_WRONG_KIND,
         )
     return model
+
+
+def _check_generation(model: Any, folder: Path) -> None:
+    """See that transformers can write ``generation_config.json`` again, which it does only where all of it agrees.
+
+    A model whose file names a temperature, or another setting of sampling, is one that samples; many lack the key that
+    switches it on. Raises ``UserError`` for what else transformers would refuse once the model is trained.
+    """
+    file, generation = folder / "generation_config.json", model.generation_config
+    if generation is None or not _refused(generation):
+        return
+    generation.do_sample = True
+    if reason := _refused(generation):
+        raise UserError(
+            f"transformers cannot write {file} again with the trained model: {reason}\n"
+            "mend it in a copy of the folder, or remove it there",
+            ErrorCode.MODEL_UNREADABLE,
+        )
+    say(f"do_sample is set to true, since {file} names settings of sampling without it")
+
+
+def _refused(generation: Any) -> str:
+    try:
+        generation.validate(strict=True)
+    except ValueError as error:
+        return " ".join(str(error).split())[:300]
+    return ""
 
 
 def _scoring(folder: Path, given: dict[str, Any]) -> Any:
@@ -297,7 +320,7 @@ def kept_dtype(base: Path) -> torch.dtype:
     # By the number of values, since models in bf16 often keep norms in fp32.
     if sizes:
         return sizes.most_common(1)[0][0]
-    config: JsonObject = msgspec.json.decode((base / "config.json").read_bytes())
+    config = read_json(base / "config.json")
     # Multimodal models have the type in a part of the configuration, and transformers 4 calls it torch_dtype.
     texts = (each.get(key) for each in (config, config.get("text_config") or {}) for key in ("dtype", "torch_dtype"))
     return getattr(torch, next(filter(None, texts), "float32"))  # type: ignore[no-any-return]
@@ -308,6 +331,8 @@ def save_whole(model: Any, tokenizer: Any, base: Path, folder: Path, dtype: str 
     if hasattr(model, SCORE):
         # By it the model finds the last token of what it scores.
         model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
+    # The Trainer switches it off for its steps.
+    model.config.use_cache = read_json(base / "config.json").get("use_cache", True)
     model.to(DTYPES[dtype.upper().replace("FP", "F")] if dtype else kept_dtype(base)).save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
 

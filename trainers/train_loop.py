@@ -25,13 +25,7 @@ from agentmill.trainers.estimate import BeforeFirstStep, needed_bytes
 from agentmill.trainers.hub_models import revisions_of
 from agentmill.trainers.launch import check_environment, context_parallel_size
 from agentmill.trainers.model_card import TrainingRecord, summarize, versions, write_record
-from agentmill.trainers.model_io import (
-    Task,
-    attention_of,
-    load_weights,
-    save_adapter,
-    save_whole,
-)
+from agentmill.trainers.model_io import Task, attention_of, load_weights, save_adapter, save_whole
 from agentmill.trainers.monitors import loss_points
 from agentmill.trainers.observers import (
     early_stops,

@@ -60,7 +60,7 @@ class StageFn(beam.DoFn):
         """Record what ends the stage where the launcher finds it: exceptions do not cross every runner whole."""
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             mistake = error if isinstance(error, UserError) else missing_extra(error)
             text = f"{type(error).__name__}: {error}" if mistake is None else str(mistake)
             failure = Failure(code=None if mistake is None else mistake.code, text=text, trace=traceback.format_exc())

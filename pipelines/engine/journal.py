@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from agentmill.pipelines.engine.operation import SIDES, Result, Unit
-from agentmill.pipelines.engine.progress import TABLES, add_measures, note_flying
+from agentmill.pipelines.engine.progress import TABLES, add_measures, note_flying, read_only
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import Record
@@ -210,7 +210,7 @@ def ended(path: Path) -> int:
     if not path.exists():
         return 0
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)) as database:
+        with contextlib.closing(sqlite3.connect(read_only(path), uri=True, timeout=1.0)) as database:
             kept = "SELECT count(*) FROM ended WHERE outputs IS NULL OR outputs != ?"
             return int(database.execute(kept, (_DROPPED,)).fetchone()[0])
     except sqlite3.Error:

@@ -51,6 +51,11 @@ def note_flying(database: sqlite3.Connection, inputs: int) -> None:
     database.execute("INSERT OR REPLACE INTO flying VALUES (?, ?, ?)", (worker, inputs, time.time()))
 
 
+def read_only(path: Path) -> str:
+    """The address by which SQLite reads a file and makes none, whatever ``#``, ``?`` or ``%`` its path has."""
+    return f"{path.absolute().as_uri()}?mode=ro"
+
+
 def progress_snapshot(journal: Path, since: float) -> ProgressSnapshot:
     """What ``journal`` says, without disturbing those who write it; nothing if there is none.
 
@@ -59,7 +64,7 @@ def progress_snapshot(journal: Path, since: float) -> ProgressSnapshot:
     if not journal.exists():
         return ProgressSnapshot()
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True, timeout=1.0)) as database:
+        with contextlib.closing(sqlite3.connect(read_only(journal), uri=True, timeout=1.0)) as database:
             return ProgressSnapshot(
                 ended=database.execute("SELECT count(*) FROM ended").fetchone()[0],
                 in_flight=database.execute(_FLYING, (since,)).fetchone()[0],

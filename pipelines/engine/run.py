@@ -27,10 +27,10 @@ from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.pipelines.engine.workspace import Phase, Plan, Workspace, order_of
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import LimitReached, UserError
-from agentmill.schemas.records.manifest import disk_errors
+from agentmill.schemas.records.manifest import MANIFEST_NAME, disk_errors
 from agentmill.schemas.records.record import SCHEMA_VERSION
 from agentmill.schemas.struct_types import prepare_struct_types
-from agentmill.schemas.tables import Counts, Manifest, ShardFile, Table, write_manifest
+from agentmill.schemas.tables import Counts, Manifest, ShardFile, Table, read_manifest, write_manifest
 
 _POLL_S = 0.5
 
@@ -137,6 +137,7 @@ def made(run: StageRun, chunks: Sequence[Chunk], progress: StageProgress | None)
             workspace = attempts.begin(run.folder, wanted)
         try:
             busy = work(run, chunks, workspace, progress)
+            refuse_changed(run)
             refuse_passing(run, chunks, workspace)
             return conclude(run, chunks, workspace, time.monotonic() - began, busy)
         except WorkerLost as error:
@@ -184,6 +185,19 @@ def refuse_halted(run: StageRun, workspace: Workspace) -> None:
         kept = ended(workspace.journal)
         message = f"step {run.name} stopped, {halt.reason}; the {kept} inputs that have ended are kept"
         raise LimitReached(message, halt.advice)
+
+
+def refuse_changed(run: StageRun) -> None:
+    """Raises ``UserError`` if an input table was made anew while it was read, and removes what was made of both."""
+    for table in run.inputs:
+        there = (table.folder / MANIFEST_NAME).exists()
+        if not there or Table(table.folder, read_manifest(table.folder)).digest != table.digest:
+            attempts.clear(run.folder)
+            raise UserError(
+                f"step {run.name}: its input {table.folder} was {'made anew' if there else 'removed'} while it was read"
+                "\nrun again once nothing else writes there",
+                ErrorCode.FILE_CHANGED,
+            )
 
 
 def refuse_passing(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace) -> None:

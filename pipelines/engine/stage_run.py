@@ -19,6 +19,7 @@ class StageRun(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: what messages call it.
         provenance: what the table is made by; a table that is there with an equal one is not made again.
+        inputs: all tables that the operation reads, which must be the same when it ends.
         slots: the sequences that each model server of the run works on at once, by base URL.
         replace: whether a table that was made differently is removed first.
         retry_above: the share of inputs dropped for transient reasons above which the stage counts as unfinished;
@@ -30,6 +31,7 @@ class StageRun(msgspec.Struct, frozen=True, kw_only=True):
     primary: Sequence[Table]
     provenance: Provenance
     folder: Path
+    inputs: Sequence[Table] = ()
     runner: RunnerConfig = RunnerConfig()
     slots: Mapping[str, int] = {}
     replace: bool = False

@@ -89,6 +89,9 @@ class RowsFn(StageFn):
                     raise
                 except Exception as error:  # noqa: BLE001 - the boundary that attributes what plug-ins raise
                     shard.fail(unit, error, record, row)
+                except SystemExit as error:
+                    # A program that a plug-in calls exits, and not the run.
+                    shard.fail(unit, RuntimeError(f"SystemExit: {error}"), record, row)
                 else:
                     dropped = any(result.dropped is not None for result in results)
                     shard.add(unit, results, shard.context(record, row) if dropped else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -79,6 +80,7 @@ def make_table(
         primary=[seed_table(context.folder / SEEDS, seeds)] if seeds else inputs.get(parameters.primary, ()),
         provenance=_provenance(parameters, inputs, context, seeds),
         folder=context.folder,
+        inputs=[*chain.from_iterable(inputs.values())],
         runner=runner,
         slots=slots(context),
         replace=replace,

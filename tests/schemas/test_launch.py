@@ -140,9 +140,11 @@ WHOLE = {"fsdp_version": 2, "fsdp_state_dict_type": "FULL_STATE_DICT"}
     [
         (
             "invalid-value",
-            {"distributed_type": "MULTI_CPU"},
+            {"distributed_type": "MULTI_NPU"},
             ["distributed_type", "'MULTI_GPU', 'FSDP' or 'DEEPSPEED'"],
         ),
+        ("rule-broken", {"distributed_type": "MULTI_CPU"}, ["use_cpu: true", "ddp_cpu"]),
+        ("rule-broken", {"distributed_type": "NO"}, ["leave launch.config out", "launch.processes: 1"]),
         ("rule-broken", FSDP, ["fsdp_config is missing"]),
         ("rule-broken", {**FSDP, "fsdp_config": {"fsdp_version": 2}}, ["SHARDED_STATE_DICT", "FULL_STATE_DICT"]),
         # Accelerate reads short names as well.

@@ -51,6 +51,12 @@ def test_what_disagrees_is_refused_with_both_values(given: dict[str, Any], parts
         check_lora_agrees(LoraConfig(**given), HELD, "runs/a")
 
 
+def test_an_adapter_on_parameters_alone_is_refused_by_name() -> None:
+    held = {**HELD, "target_modules": [], "target_parameters": ["mlp.experts.gate_up_proj"]}
+    with user_error("lora-differs", "runs/moe", "target_parameters", "target_modules"):
+        lora_of_adapter(None, held, "runs/moe")
+
+
 def test_the_head_of_a_reward_model_is_no_setting() -> None:
     held = {**HELD, "modules_to_save": ["classifier", "score"]}
     assert lora_of_adapter(None, held, "runs/a").modules_to_save is None

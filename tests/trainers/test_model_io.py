@@ -213,6 +213,29 @@ def test_the_type_that_was_asked_for_is_written(
     assert written(tmp_path / "out") == ({dtype}, str(dtype).removeprefix("torch."))
 
 
+@pytest.mark.parametrize("given", [{"temperature": 0.6, "top_p": 0.9}, {"temperature": 0.6, "do_sample": False}])
+def test_settings_of_sampling_without_its_switch_do_not_stop_a_training_that_ends(
+    given: dict[str, Any], copy: Path, tokenizer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """transformers reads such files, which many models have, and refuses to write them."""
+    (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 0], **given}))
+    loaded = load_weights(copy, "CAUSAL_LM", torch.float32)
+    assert "do_sample is set to true" in capsys.readouterr().err
+    loaded.config.use_cache = False
+    save_whole(loaded, tokenizer, copy, tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert {"eos_token_id": [2, 0], **given, "do_sample": True}.items() <= found.items()
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["use_cache"] is True
+    load_weights(tmp_path / "out", "CAUSAL_LM", torch.float32)
+    assert capsys.readouterr().err == ""
+
+
+def test_other_settings_that_cannot_be_written_again_are_refused_before_the_training(copy: Path) -> None:
+    (copy / "generation_config.json").write_text(json.dumps({"pad_token_id": -1, "temperature": 0.6}))
+    with user_error("model-unreadable", "generation_config.json", "pad_token_id"):
+        load_weights(copy, "CAUSAL_LM", torch.float32)
+
+
 def test_an_adapter_has_no_type_to_be_asked_for() -> None:
     given = {"rows": "r", "model": "m", "output": "o", "save_dtype": "fp32"}
     assert SftSettings(**given, lora=LoraConfig(merge=True)).save_dtype == "fp32"

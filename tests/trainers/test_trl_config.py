@@ -127,7 +127,7 @@ def test_a_field_of_another_loss_is_refused(given: dict[str, Any], needed: str |
     ("trainer", "given"),
     [
         ("sft", {"adam_epsilon": 1, "neftune_noise_alpha": 5, "lr_scheduler_kwargs": {"num_cycles": 2}}),
-        ("dpo", {"f_divergence_type": "js_divergence", "ld_alpha": 0.5, "optim_target_modules": ["q_proj"]}),
+        ("dpo", {"f_divergence_type": "js_divergence", "ld_alpha": 0.5}),
         ("kto", {"sync_ref_model": True, "tf32": None}),
         ("reward", {"activation_offloading": True, "optim_args": "decay_rate=-0.8"}),
     ],
@@ -173,13 +173,21 @@ def test_a_field_that_is_decided_elsewhere_is_refused_with_what_to_set_instead(
         ({"trl": {"gradient_checkpointing_kwargs": {"use_reentrant": False}}}, "gradient_checkpointing"),
         ({"trl": {"ref_model_sync_steps": 8, "sync_ref_model": False}}, "sync_ref_model"),
         ({"trl": {"neftune_noise_alpha": -5.0}}, "0 or more"),
+        ({"trl": {"optim_target_modules": ["q_proj"]}}, "lora.target_modules"),
     ],
 )
 def test_a_field_that_has_no_effect_or_breaks_the_training_is_refused(given: dict[str, Any], named: str) -> None:
     with user_error("rule-broken", next(iter(given["trl"])), named):
         validate(SETTINGS["dpo"], {**PLACES, **given}, "test")
     trl = {**given["trl"], "sync_ref_model": True, "neftune_noise_alpha": 5}
-    validate(SETTINGS["dpo"], {**PLACES, "gradient_checkpointing": True, "save_steps": None, "trl": trl}, "test")
+    met = {"gradient_checkpointing": True, "save_steps": None, "optimizer": "galore_adamw"}
+    validate(SETTINGS["dpo"], {**PLACES, **met, "trl": trl}, "test")
+
+
+def test_a_number_of_epochs_next_to_a_number_of_steps_is_refused() -> None:
+    with user_error("rule-broken", "epochs: 3 has no effect with max_steps: 60", "max_steps: null"):
+        validate(SETTINGS["sft"], {**PLACES, "epochs": 3, "max_steps": 60}, "test")
+    assert validate(SETTINGS["sft"], {**PLACES, "epochs": 3, "max_steps": None}, "test").epochs == 3
 
 
 def test_what_trl_itself_refuses_is_a_mistake_of_the_user(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.policies.policy import PolicyError
 
-FAULTS: dict[str, Callable[[], Exception]] = {
+FAULTS: dict[str, Callable[[], BaseException]] = {
     "world": lambda: EnvError("the floor is lava"),
     "policy": lambda: PolicyError("timeout", "no answer in 3 s"),
     "generation": lambda: GenerationError("malformed", "no PDDL", [{"attempt": 1}]),

@@ -146,6 +146,19 @@ def test_unfinished_work_that_was_made_differently_is_not_removed_unless_it_is_w
     assert len(rows_of(tmp_path / "out")) == 25
 
 
+def test_unfinished_work_whose_plan_is_damaged_is_not_removed_without_a_word(tasks: Table, tmp_path: Path) -> None:
+    request = order(Shout(), tasks, tmp_path / "out")
+    chunks = plan([tasks], 10)
+    workspace = begun(request, chunks)
+    (workspace.path / "plan.json").write_bytes(b"")
+    attempts.refuse_other_work(request.folder, request.provenance, [])
+    workspace.store("results", made(chunks[0], "!"), Task)
+    with user_error("journal-unreadable", "plan.json is damaged", f"its {chunks[0].stop} inputs", "--replace"):
+        run_stage(request)
+    run_stage(msgspec.structs.replace(request, replace=True))
+    assert len(rows_of(tmp_path / "out")) == 25
+
+
 def test_who_has_the_journal_of_an_earlier_attempt_open_writes_into_nothing(tasks: Table, tmp_path: Path) -> None:
     request = order(Shout(), tasks, tmp_path / "out")
     chunks = plan([tasks], 10)

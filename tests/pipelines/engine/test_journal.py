@@ -45,6 +45,16 @@ def test_round_trip(tmp_path: Path) -> None:
     assert ended(tmp_path / "work" / "journal.sqlite") == 2, "what was dropped is tried again"
 
 
+@pytest.mark.parametrize("name", ["try#2", "what?", "50%25", "a b"])
+def test_a_journal_is_found_whatever_its_folder_is_called(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name / "journal.sqlite"
+    journal = Journal(path, Trajectory)
+    journal.write(("a",), [used("a")])
+    journal.close()
+    assert ended(path) == progress_snapshot(path, 0).ended == 1
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
 def test_many_ids_at_once(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite", Trajectory)
     names = [f"t{i}" for i in range(1201)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from agentmill.pipelines.terminal.progress import summary
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.tables import Counts, Table
+from agentmill.synthesis.environments.environment import EnvError
 from tests.errors import user_error
 from tests.pipelines.engine.operations import FAULTS, Counted, Distinct, Explore, Shout
 from tests.pipelines.engine.stages import bytes_of, dropped_of, order, rows_of, task, write_table
@@ -194,6 +196,34 @@ def test_a_moved_input_is_the_same_input(tasks: Table, tmp_path: Path) -> None:
     )
     assert again.digest == Table.open(moved).digest
     run_stage(order(Shout(), again, tmp_path / "out"))
+
+
+@pytest.mark.parametrize("becomes", ["made anew", "removed"])
+def test_a_table_of_two_versions_of_its_input_is_not_finished(
+    becomes: str, tasks: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remake() -> Exception:
+        shutil.rmtree(tasks.folder)
+        if becomes == "made anew":
+            write_table(tasks.folder, [[task(i) for i in range(100, 125)], [task(1)]])
+        return EnvError("the floor is lava")
+
+    monkeypatch.setitem(FAULTS, "user", remake)
+    last = write_table(tmp_path / "last", [[task(40, "user")]])
+    request = order(Shout(), last, tmp_path / "out", inputs=[last, tasks])
+    with user_error("file-changed", "step out", str(tasks.folder), becomes):
+        run_stage(request)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert not (tmp_path / "out" / "data").exists()
+
+
+def test_a_program_that_exits_drops_its_input_and_does_not_end_the_run(
+    tasks: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAULTS, "bug", lambda: SystemExit("bye"))
+    assert run_stage(order(Shout(), tasks, tmp_path / "out")).counts.used == 27
+    letters = {letter.reason: letter for letter in dropped_of(tmp_path / "out")}
+    assert "SystemExit: bye" in letters["unexpected_error"].detail
 
 
 def test_a_killed_stage_is_not_continued_with_its_tables_in_another_order(
