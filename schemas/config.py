@@ -57,7 +57,13 @@ UserPath = Annotated[str, AfterValidator(at_home)]
 
 
 class _Constructor(SafeConstructor):
-    """JSON values only: dates stay text."""
+    """JSON values only: dates stay text. Keys that are merged (``<<``) come after a mapping's own."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        own = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        merges = len(own) < len(node.value)
+        found = super().construct_mapping(node, deep=deep)
+        return {**{key: found[key] for key in own if key in found}, **found} if merges else found
 
 
 # YAML reads 2024-01-01 as a date, which JSON does not have and no digest takes.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+from ruamel.yaml import YAML
 
 from agentmill.pipelines.cli.run import OVERRIDES, part_options, say_left_out
 from agentmill.pipelines.operators.operator import NAME
@@ -151,21 +151,34 @@ def written(name: str, origin: Path | None) -> Path:
         raise UserError(f"there is a file {file} already; choose another name, or remove it", ErrorCode.NAME_TAKEN)
     source = packaged(STARTER if origin is None else recipe_file(origin))
     read_recipe(source, ())
-    text = source.read_text(encoding="utf-8-sig")
-    # Only the lines of these keys: comments stay as they are.
-    # In quotes, since YAML reads 123 and null as no text.
-    line = f'name: "{name}"'
-    text, n = re.subn(r"(?m)^name:.*$", line, text, count=1)
-    text = re.sub(r"(?m)^run_dir:.*\n", "", text)
+    text = renamed(source.read_text(encoding="utf-8-sig"), name)
     with disk_errors(file):
-        file.write_text(text if n else f"{line}\n{text}", encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
     try:
-        read_recipe(file, ())
+        copy = read_recipe(file, ())
+        if (copy.name, copy.run_dir) != (name, f"runs/{name}"):
+            raise UserError(
+                f"{source}: its name and run_dir are written in a way that is not changed here\n"
+                f"copy it to {file} by hand and change them",
+                ErrorCode.NAME_MALFORMED,
+            )
     except UserError:
         # Files that the original includes lie next to it.
         file.unlink()
         raise
     return file
+
+
+def renamed(text: str, name: str) -> str:
+    """The text of a recipe with another name and run folder; all else, comments too, is as it was."""
+    # In quotes, since YAML reads 123 and null as no text.
+    values = {"name": f'"{name}"', "run_dir": f'"runs/{name}"'}
+    nodes = {key.value: value for key, value in YAML(typ="safe", pure=True).compose(text).value if key.value in values}
+    # From the end on, so that the places before stay right.
+    for key, node in sorted(nodes.items(), key=lambda each: -each[1].start_mark.index):
+        start, end = node.start_mark.index, node.end_mark.index
+        text = f"{text[:start]}{' ' if start == end else ''}{values[key]}{text[end:]}"
+    return text if "name" in nodes else f"name: {values['name']}\n{text}"
 
 
 def show_new(found: NewRecipe) -> None:

@@ -10,7 +10,7 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentmill.schemas.error_codes import ErrorCode
@@ -110,12 +110,21 @@ def end_session(leader: int, grace_s: float) -> None:
         time.sleep(0.02)
 
 
+def end_children(ancestor: int) -> None:
+    """End all processes that come from ``ancestor``, by SIGKILL."""
+    while children := children_of(ancestor):
+        _signal(children, signal.SIGKILL)
+        time.sleep(0.02)
+
+
 def _signal_all(leader: int, number: signal.Signals) -> None:
-    for pid in session_members(leader):
-        try:
+    _signal(session_members(leader), number)
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            continue
 
 
 def _stat(pid: int) -> list[str] | None:

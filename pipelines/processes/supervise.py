@@ -3,8 +3,8 @@
 ``python -m agentmill.pipelines.processes.supervise PARENT FOLDER COMMAND…`` leads a session of its own, in which the
 command and all its children live; PARENT is a pid, and FOLDER is theirs for temporary files. When the parent is gone,
 when it is signalled to stop (SIGTERM, SIGINT, SIGHUP) or when the command ends, it ends the whole session, politely at
-first, and removes FOLDER: vLLM leaves sockets behind, and torch the folders of its compiler. It exits as the command
-did, and with 0 if it was signalled.
+first, and removes FOLDER: vLLM leaves sockets behind, and torch the folders of its compiler. A command that it stops
+takes along what it started in other sessions. It exits as the command did, and with 0 if it was signalled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-from agentmill.pipelines.processes.identity import end_session
+from agentmill.pipelines.processes.identity import end_children, end_session
 
 GRACE_S = 10.0
 POLL_S = 0.2
@@ -55,6 +55,9 @@ def main(argv: list[str]) -> int:
     # Before the session is ended: later it would be the code of our own signal.
     code = server.poll()
     end_session(os.getpid(), GRACE_S)
+    if code is None:
+        # Those with a session of their own were adopted. A command that ends by itself leaves them on purpose.
+        end_children(os.getpid())
     _collect()
     shutil.rmtree(temporary, ignore_errors=True)
     return 0 if code is None else code

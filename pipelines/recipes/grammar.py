@@ -37,7 +37,7 @@ from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.pipelines.operators.operator import Name
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.recipes.shipped import recipe_file
-from agentmill.pipelines.recipes.short_forms import inner_steps, own_word, written_out
+from agentmill.pipelines.recipes.short_forms import inner_steps, long_steps, own_word, written_out
 from agentmill.pipelines.recipes.stopping import Until
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import Config, at_home, override, read_yaml, validate
@@ -179,6 +179,9 @@ def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     data = override({**data, **{key: {} for key in lacking}}, [each for each in overrides if each not in of_steps])
     data = written_out(data, path.parent)
     data = override(data, [by_position(each, data) for each in of_steps])
+    # A step may be given in short form there, too.
+    if of_steps and isinstance(data.get("steps"), list):
+        data = {**data, "steps": long_steps(data["steps"])}
     if "run_dir" not in data and isinstance(data.get("name"), str):
         data = {**data, "run_dir": f"runs/{data['name']}"}
     return validate(Recipe, data, str(path)).ordered([*data])

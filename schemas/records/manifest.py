@@ -119,6 +119,11 @@ def read_manifest(folder: Path) -> Manifest:
                 " agentmill normalize",
                 ErrorCode.TABLE_MISSING,
             ) from None
+        if not any((folder / name).exists() for name in ("data", "dropped", ".work", TEMPORARY_FOLDER)):
+            raise UserError(
+                f"{folder} holds no table; expected the folder of a table, with {MANIFEST_NAME}",
+                ErrorCode.TABLE_MISSING,
+            ) from None
         raise UserError(
             f"{folder} is no table: it has no {MANIFEST_NAME}; run again what writes it, it resumes",
             ErrorCode.TABLE_UNFINISHED,

@@ -206,6 +206,8 @@ def serve(settings: dict[str, Any]) -> None:
     names["__builtins__"] = builtins
     sys.argv = [""]
     cells = 0
+    # One for all cells: code keeps it, as logging does.
+    output = Tape(settings["output_bytes"])
     elsewhere = Elsewhere()
     while (frame := receive(CHANNEL)) is not None:
         request = json.loads(frame)
@@ -213,7 +215,7 @@ def serve(settings: dict[str, Any]) -> None:
             continue
         cells += 1
         elsewhere.request = request["id"]
-        reply = answer(request, names, f"<cell {cells}>", settings, elsewhere)
+        reply = answer(request, names, f"<cell {cells}>", settings["value_bytes"], output, elsewhere)
         elsewhere.end()
         send(CHANNEL, reply)
 
@@ -280,10 +282,10 @@ def raised_here(error: BaseException, most_bytes: int) -> tuple[str, list[Any]]:
 
 
 def answer(
-    request: dict[str, Any], names: dict[str, Any], filename: str, settings: dict[str, Any], elsewhere: Elsewhere
+    request: dict[str, Any], names: dict[str, Any], filename: str, value_bytes: int, output: Tape, elsewhere: Elsewhere
 ) -> bytes:
     """The reply to one request: the value, what was printed, what was raised."""
-    output = Tape(settings["output_bytes"])
+    output.clear()
     sys.stdout = sys.stderr = output
     began = time.process_time()
     reply: dict[str, Any] = {"id": request["id"]}
@@ -292,11 +294,11 @@ def answer(
             value = run(request["code"], names, filename)
             reply["shown"] = "" if value is None else cut(repr(value), output.most)
             with contextlib.suppress(TypeError, ValueError, RecursionError):
-                reply["value"] = plain(value, settings["value_bytes"])
+                reply["value"] = plain(value, value_bytes)
         elif "offer" in request:
             names.update({name: elsewhere.function(name, about) for name, about in request["offer"].items()})
         else:
-            reply["value"] = plain(call(request, names), settings["value_bytes"])
+            reply["value"] = plain(call(request, names), value_bytes)
     except BaseException as error:  # noqa: BLE001 - whatever the code raises is its result
         reply["reason"] = "memory" if isinstance(error, MemoryError) else "exception"
         reply["error"] = cut(error_text(error), output.most)
@@ -378,8 +380,12 @@ class Tape(io.TextIOBase):
     def __init__(self, most: int) -> None:
         super().__init__()
         self.most = most
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew."""
         self._parts: list[str] = []
-        self._room = most + 1  # one more, so that a cut is seen
+        self._room = self.most + 1  # one more, so that a cut is seen
 
     def writable(self) -> bool:
         """It is."""

@@ -140,6 +140,12 @@ def test_a_folder_without_a_manifest_is_no_table(tmp_path: Path) -> None:
         Table.open(tmp_path / "t")
 
 
+def test_a_folder_with_nothing_of_a_table_is_not_to_be_run_again(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    with user_error("table-missing", f"{tmp_path}/notes holds no table", "manifest.json"):
+        Table.open(tmp_path / "notes")
+
+
 def test_a_run_is_no_table_and_its_tables_are_named(tmp_path: Path) -> None:
     for name in ("explored", "kept"):
         write_table(tmp_path / "run" / name, [[trajectory()]])

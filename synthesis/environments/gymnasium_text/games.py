@@ -146,8 +146,8 @@ class FrozenLake(Tabular):
         goals = _cells(game, b"G")
         if not goals:
             raise EnvError("the map of the lake has no goal: one cell of desc has to be G")
-        row, column = goals[0]
-        return f"You are at {_cell(game)}. The goal is at row {row}, column {column}. Holes at {holes or 'no place'}."
+        places = " or ".join(f"row {row}, column {column}" for row, column in goals)
+        return f"You are at {_cell(game)}. The goal is at {places}. Holes at {holes or 'no place'}."
 
     def change(self, game: Game, before: JsonObject, action: int, reward: float) -> str:  # noqa: ARG002
         """Where the walker is now."""

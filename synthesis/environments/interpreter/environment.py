@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import textwrap
 
 import msgspec
 
@@ -53,13 +54,20 @@ _submitted = []
 def submit(answer=None):
     _submitted[:] = [answer]
 def _submission():
-    return _submitted
+    found = _submitted[:]
+    _submitted.clear()
+    return found
 """
 
 _FENCED = re.compile(
-    r"(?P<fence>`{3,})(?:[^\n`]+(?P=fence)|(?P<language>[^\s`]*)[^\n`]*\n(?P<code>.*?)(?P=fence))", re.DOTALL
+    r"(?P<fence>`{3,})(?:[^\n`]+(?P=fence)|(?P<language>[^\s`]*)[^\n`]*\n"
+    r"(?:(?P<code>.*?)^[ \t]*(?P=fence)`*[ \t]*$|(?P<rest>.*?)(?P=fence)))",
+    re.DOTALL | re.MULTILINE,
 )
-"""A block in any language, or one within a line: what is between two blocks is none."""
+"""A block in any language, or one within a line: what is between two blocks is none.
+
+It ends at a line of its own, so that code may hold three backticks; where there is none, at the next fence.
+"""
 _LANGUAGES = ("", "python", "python3", "py")
 _HELP = "Write Python code in a ```python block, or call python(code=...). Hand in the answer by submit(answer)."
 
@@ -304,7 +312,10 @@ def _code_of(action: AnyAction) -> str | Transition:
         return action.content if known else refusal(f"Code in {action.language} is not run here. {_HELP}")
     found = _FENCED.finditer(action.content.replace("\r\n", "\n")) if isinstance(action, MessageAction) else ()
     blocks = [
-        each["code"] for each in found if (each["language"] or "").lower() in _LANGUAGES and each["code"] is not None
+        textwrap.dedent(code) if code[:1].isspace() else code  # a block of a list is indented
+        for each in found
+        if (each["language"] or "").lower() in _LANGUAGES
+        and (code := each["rest"] if each["code"] is None else each["code"]) is not None
     ]
     return "\n".join(block.removesuffix("\n") for block in blocks) if blocks else refusal(_HELP)
 

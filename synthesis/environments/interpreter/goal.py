@@ -14,7 +14,10 @@ from agentmill.synthesis.environments.environment import Check, EnvError
 from agentmill.synthesis.sandbox import Result
 
 TOLERANCE = 1e-6
-"""Relative and absolute, for numbers that are not whole."""
+"""Relative, for numbers that are not whole; absolute, for whole ones and 0, which may be computed with fractions."""
+
+_ROUNDING = 1e-12
+"""Absolute, for numbers that are small and not 0."""
 
 
 class ExpectedCall(Record):
@@ -72,10 +75,13 @@ def same(value: Any, expected: Any) -> bool:
 
 
 def _close(value: float, expected: float) -> bool:
-    # Whole numbers are exact; large ones would be close to many others.
+    # Large whole numbers would be close to many others, and all small numbers to 0.
+    whole = isinstance(expected, int) or expected == 0
     if isinstance(value, int) and isinstance(expected, int):
         return value == expected
     try:
-        return math.isclose(value, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        return math.isclose(
+            value, expected, rel_tol=0 if whole else TOLERANCE, abs_tol=TOLERANCE if whole else _ROUNDING
+        )
     except OverflowError:  # a whole number that no float can hold
         return False

@@ -5,7 +5,7 @@ Supported are STRIPS, typing, negative preconditions and equality; every other f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -56,6 +56,7 @@ def lint_domain(text: str) -> None:
         _demand(scope, ":typing", named[":types"])
         pairs = _typed(named[":types"].tail, None, "type")
         scope.types |= {name for name, _ in pairs} | {kind for _, kind in pairs}
+        _check_types(dict(pairs), named[":types"])
     if ":constants" in named:
         scope.objects |= {name for name, _ in _typed(named[":constants"].tail, scope, "constant")}
     if ":predicates" not in named or not named[":predicates"].tail:
@@ -64,6 +65,8 @@ def lint_domain(text: str) -> None:
         )
     for predicate in named[":predicates"].tail:
         _declare_predicate(predicate, scope)
+    if ":constants" in named:
+        _check_names(named[":constants"], scope, "constant")
     actions = [section for section in sections if section.head == ":action"]
     if not actions:
         raise PddlError("the domain has no action", root.where(), "(:action name :parameters (...) :effect (...))")
@@ -95,7 +98,10 @@ def lint_problem(text: str, domain: Domain) -> None:
         if again:
             raise PddlError(f"{again[0].word!r} is a constant of the domain already", again[0].where(), "another name")
         scope.objects |= {name for name, _ in objects}
+        _check_names(named[":objects"], scope, "object")
     for fact in named[":init"].tail:
+        if fact.head == "not":
+            raise PddlError("a negated fact in :init", fact.where(), "only what is true; all else is false")
         _check_literal(fact, scope, set(), "an atom over objects", negative_ok=False)
     goal = named[":goal"].tail
     if len(goal) != 1:
@@ -188,6 +194,26 @@ def _check_type(node: Node, scope: Scope | None) -> None:
         raise PddlError(
             f"unknown type {node.word!r}", node.where(), f"one of {', '.join(known)}.{near_match(node.text(), known)}"
         )
+
+
+def _check_types(parents: Mapping[str, str], section: Node) -> None:
+    for name in parents:
+        line = [name]
+        while (parent := parents.get(line[-1], OBJECT)) != OBJECT:
+            if parent in line:
+                raise PddlError(
+                    f"the type {parent!r} is a kind of itself ({' - '.join([*line, parent])})",
+                    section.where(),
+                    "types that go up to object",
+                )
+            line.append(parent)
+
+
+def _check_names(section: Node, scope: Scope, kind: str) -> None:
+    # PDDL keeps these names apart, and the library takes such an object for the predicate.
+    for node in section.tail:
+        if node.word in scope.arities:
+            raise PddlError(f"the {kind} {node.word!r} has the name of a predicate", node.where(), "another name")
 
 
 def _signature(name: str, parameters: list[tuple[str, str]]) -> str:

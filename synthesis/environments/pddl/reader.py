@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 _PARSES_PER_READER = 500
 """A reader is costly to make and its environment remembers every expression, so one serves this many texts."""
 
+_OF_ANYTHING = Predicate("agentmill--any", (Typed("?x", OBJECT),))
+"""A predicate that no text can name."""
+
 _parses = itertools.count()
 _lock = threading.Lock()
 
@@ -62,7 +65,8 @@ def read_domain(text: str) -> Domain:
 def read_problem(text: str, domain: Domain) -> Problem:
     """The problem of a PDDL text, an instance of ``domain``. Raises ``PddlError``."""
     lint_problem(text, domain)
-    parsed = _parse(domain_head(domain), text)
+    # The library knows the type of all objects only where a predicate has a parameter of it.
+    parsed = _parse(domain_head(domain, (_OF_ANYTHING,) if domain.types else ()), text)
     constants = {constant.name for constant in domain.constants}
     return Problem(
         name=parsed.name,

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from agentmill.synthesis.environments.pddl.domain import EQUALS, OBJECT, Action, Domain, Literal, Problem, Typed
+from agentmill.synthesis.environments.pddl.domain import (
+    EQUALS,
+    OBJECT,
+    Action,
+    Domain,
+    Literal,
+    Predicate,
+    Problem,
+    Typed,
+)
 
 
 def domain_text(domain: Domain) -> str:
@@ -12,9 +21,9 @@ def domain_text(domain: Domain) -> str:
     return "\n".join([*_head(domain), *(_action(action) for action in domain.actions), ")"]) + "\n"
 
 
-def domain_head(domain: Domain) -> str:
-    """The domain without its actions."""
-    return "\n".join([*_head(domain), ")"]) + "\n"
+def domain_head(domain: Domain, further: Sequence[Predicate] = ()) -> str:
+    """The domain without its actions, with ``further`` predicates."""
+    return "\n".join([*_head(domain, further), ")"]) + "\n"
 
 
 def problem_text(problem: Problem) -> str:
@@ -25,13 +34,14 @@ def problem_text(problem: Problem) -> str:
     return "\n".join([*lines, objects, f"  (:init{init})", f"  (:goal {_conjunction(problem.goal)}))"]) + "\n"
 
 
-def _head(domain: Domain) -> list[str]:
+def _head(domain: Domain, further: Sequence[Predicate] = ()) -> list[str]:
     lines = [f"(define (domain {domain.name})", f"  (:requirements {' '.join(_requirements(domain))})"]
     if domain.types:
         lines.append(f"  (:types {_typed(Typed(name, parent) for name, parent in domain.types)})")
     if domain.constants:
         lines.append(f"  (:constants {_typed(domain.constants)})")
-    predicates = "".join(f"\n    ({' '.join([p.name, _typed(p.parameters)]).strip()})" for p in domain.predicates)
+    every = [*domain.predicates, *further]
+    predicates = "".join(f"\n    ({' '.join([p.name, _typed(p.parameters)]).strip()})" for p in every)
     return [*lines, f"  (:predicates{predicates})"]
 
 

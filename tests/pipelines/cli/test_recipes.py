@@ -126,6 +126,35 @@ def test_a_new_recipe_where_nothing_can_be_written(
     assert shows(capsys.readouterr().err, "not-writable", "mine.yaml cannot be written (Permission denied)")
 
 
+STEPS = "steps:\n  - {spec_env: e, family: pddl, backend: procedural, n: 4}\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{STEPS}name: last\nrun_dir: runs/last",
+        f'"name": quoted\n"run_dir": \'runs/q\' # mine\n{STEPS}',
+        f"name: wrap\nrun_dir:\n  runs/wrap\n{STEPS}",
+        "{name: flow, run_dir: runs/flow, steps: [{spec_env: e, family: pddl, backend: procedural, n: 4}]}\n",
+        f"\ufeffname: windows\r\n{STEPS}",
+    ],
+)
+def test_a_copy_never_runs_where_its_original_does(text: str) -> None:
+    Path("origin.yaml").write_text(text, encoding="utf-8", newline="")
+    assert agentmill("new", "copy", "--from", "origin.yaml") == 0
+    assert read_yaml("copy.yaml")["name"] == "copy"
+    assert read_recipe(Path("copy.yaml"), ()).run_dir == "runs/copy"
+    assert ("# mine" in Path("copy.yaml").read_text(encoding="utf-8")) == ("# mine" in text)
+
+
+def test_a_copy_that_would_run_where_its_original_does_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"<<: {{name: merged, run_dir: runs/merged}}\n{STEPS}"
+    Path("origin.yaml").write_text(text, encoding="utf-8")
+    assert agentmill("new", "copy", "--from", "origin.yaml") == 2
+    assert shows(capsys.readouterr().err, "name-malformed", "origin.yaml", "by hand")
+    assert not Path("copy.yaml").exists()
+
+
 def test_a_new_recipe_from_another_one_keeps_its_comments(capsys: pytest.CaptureFixture[str]) -> None:
     assert agentmill("new", "other", "--from", "eto", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"file": "other.yaml"}

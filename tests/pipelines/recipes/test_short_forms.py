@@ -90,6 +90,36 @@ def test_the_saved_recipe_is_whole_in_the_order_of_the_author_and_makes_the_same
     assert steps_of(tmp_path / "else/recipe.yaml") == steps_of(recipe)
 
 
+def test_an_override_may_be_a_step_in_short_form(recipe: Path) -> None:
+    (found,) = [
+        step
+        for step in steps_of(recipe, "steps.demonstrations={expert: demonstrations, from: tasks, split: test}")
+        if step["operator"] == "expert"
+    ]
+    assert found["as"] == "demonstrations"
+    assert found["split"] == "test"
+    assert [step["operator"] for step in steps_of(recipe, "steps=[{spec_env: e, n: 4}]")] == ["spec_env"]
+
+
+def test_rows_of_a_training_may_be_overridden_with_several_tables(tmp_path: Path) -> None:
+    file = tmp_path / "r.yaml"
+    file.write_text("name: r\nsteps:\n  - {train_sft: tuned, rows: one, model: m}\n", encoding="utf-8")
+    mix, training = steps_of(file, "steps.tuned.rows=[{table: one, weight: 1}, {table: two, weight: 3}]")
+    assert (mix["operator"], mix["from"], mix["weights"]) == ("mix", ["one", "two"], {"one": 0.25, "two": 0.75})
+    assert (training["rows"], training["model"]) == (mix["as"], "m")
+
+
+def test_merged_keys_come_after_those_of_the_step(tmp_path: Path) -> None:
+    file = tmp_path / "r.yaml"
+    common = "&common {policy: bad, split: train}"
+    steps = f"  - {{expert: shown, <<: {common}}}\n  - sample: tried\n    <<: *common\n    split: test\n"
+    file.write_text(f"name: r\nsteps:\n{steps}", encoding="utf-8")
+    assert steps_of(file) == [
+        {"operator": "expert", "as": "shown", "policy": "bad", "split": "train"},
+        {"operator": "sample", "as": "tried", "policy": "bad", "split": "test"},
+    ]
+
+
 def test_another_family_is_one_override(recipe: Path) -> None:
     (recipe.parent / "families/other.yaml").write_text(FAMILY.replace("n: 2", "n: 7", 1))
     assert steps_of(recipe, "include.0=families/other")[0]["n"] == 7

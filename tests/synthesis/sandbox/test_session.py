@@ -62,6 +62,15 @@ def test_names_stay_and_the_last_expression_is_the_value(session: Session) -> No
     assert session.run("").value is None
 
 
+def test_a_stream_that_an_earlier_cell_kept_is_shown(session: Session) -> None:
+    session.run("import logging, sys\nlogging.basicConfig(level=20)\nout = sys.stdout\nlogging.info('first')")
+    assert session.run("logging.info('second')").output == "INFO:root:second\n"
+    session.run("def log(text, file=sys.stdout): print(text, file=file)")
+    assert session.run("log('y'); print('z', file=out)").output == "y\nz\n"
+    assert session.run("sys.stdout = None").output == ""
+    assert session.run("print('still')").output == "still\n"
+
+
 def test_a_cell_is_the_main_module_without_future_imports(session: Session) -> None:
     classes = """
 from dataclasses import dataclass

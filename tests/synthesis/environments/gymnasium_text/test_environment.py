@@ -68,6 +68,11 @@ def test_a_lake_without_a_goal_is_refused() -> None:
         world("FrozenLake-v1", {**LAKE, "kwargs": {"desc": ["SF", "FF"], "is_slippery": False}})
 
 
+def test_a_lake_names_all_its_goals() -> None:
+    environment = world("FrozenLake-v1", {**LAKE, "kwargs": {"desc": ["SFG", "FHF", "GFF"], "is_slippery": False}})
+    assert "The goal is at row 0, column 2 or row 2, column 0." in environment.reset(task(None), 0).content
+
+
 def test_the_lake_is_crossed_the_shortest_way() -> None:
     environment = world("FrozenLake-v1", LAKE)
     assert len(follow_expert(environment)) == 6

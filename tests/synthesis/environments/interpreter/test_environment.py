@@ -66,6 +66,23 @@ def test_what_is_between_blocks_is_not_run(text: str, ledger: InterpreterEnviron
     assert seen(ledger, MessageAction(content=text)) == "3"
 
 
+def test_code_may_hold_three_backticks_and_a_block_may_be_indented(ledger: InterpreterEnvironment) -> None:
+    assert seen(ledger, MessageAction(content="```python\ns = 'a```b'\nprint(s)\n```")) == "a```b"
+    cut = "```python\nmd = '''Title\n```js\nalert(1)\n```\nend'''\nprint(len(md))\n```"
+    assert "SyntaxError" in seen(ledger, MessageAction(content=cut)), "it is no program of two parts"
+    assert seen(ledger, MessageAction(content="1. I add:\n   ```python\n   y = 1\n   y + 2\n   ```")) == "3"
+    assert seen(ledger, MessageAction(content="```python\n3```")) == "3"
+
+
+def test_what_is_no_plain_data_is_refused_once(ledger: InterpreterEnvironment) -> None:
+    assert "no plain data" in seen(ledger, cell("submit({1, 2})"))
+    assert seen(ledger, cell("1 + 1")) == "2"
+    before = ledger.snapshot()
+    assert seen(ledger, cell("2 + 1")) == "3"
+    ledger.restore(before)
+    assert ledger.step(cell("submit(20)")).reward == 1.0
+
+
 def test_code_with_fences_can_be_written_as_a_command(ledger: InterpreterEnvironment) -> None:
     code = "text = '''\n```\n'''\nlen(text)"
     assert seen(ledger, MessageAction(content=ledger.command(cell(code)))) == "5"
@@ -299,6 +316,13 @@ def test_its_episodes_are_lived_in_threads() -> None:
         (1.0000000001, 1, True),
         (2, 2.0, True),
         (10**400, 1.5, False),
+        (1234567000.0, 1234567890, False),
+        (1234567890.0, 1234567890, True),
+        (float("nan"), 1, False),
+        (0, 3.2e-7, False),
+        (3.2000001e-7, 3.2e-7, True),
+        (1e-9, 0.0, True),
+        (0.1 + 0.2, 0.3, True),
         (1, True, False),
         (True, 1, False),
         (" a\n", "a", True),

@@ -88,6 +88,14 @@ def test_a_subtype_belongs_to_all_its_supertypes() -> None:
     assert list(domain.supertypes("box")) == ["box", "thing", "object"]
 
 
+@pytest.mark.parametrize("things", ["thing - object", "thing"])
+def test_objects_of_any_kind_are_read_where_no_predicate_takes_them(things: str) -> None:
+    domain = read_domain(WAREHOUSE)
+    problem = read_problem(WAREHOUSE_PROBLEM.replace("rob - robot", f"rob - robot {things}"), domain)
+    assert problem.objects[-1] == Typed("thing", "object")
+    assert read_problem(problem_text(problem), domain) == problem
+
+
 def test_a_predicate_may_bear_the_name_of_a_type() -> None:
     domain = read_domain(WAREHOUSE.replace("busy", "crate"))
     assert "crate" in domain.fluents()
@@ -106,6 +114,8 @@ DOMAIN_MISTAKES = {
     "duplicate action": (":action drop", ":action lift", ["action 'lift' is declared twice"]),
     "duplicate predicate": ("(busy ?r - robot)", "(busy ?r - robot) (at)", ["predicate 'at' is declared twice"]),
     "duplicate parameter": ("(?r - robot ?a ?b - place)", "(?r - robot ?a ?a - place)", ["'?a' is declared twice"]),
+    "cyclic types": ("crate robot)", "crate - robot robot - crate)", ["'robot' is a kind of itself", "line 4"]),
+    "constant of a predicate": ("(:constants depot", "(:constants busy", ["constant 'busy' has the name of a pred"]),
     "duplicate type": ("(:types place", "(:types place place", ["type 'place' is declared twice"]),
     "missing bracket": ("(busy ?r)))", "(busy ?r))", ["stands inside another bracket", "')' before (:action"]),
     "extra bracket": ("(busy ?r)))", "(busy ?r))))", ["after the end", "nothing more"]),
@@ -149,9 +159,9 @@ PROBLEM_MISTAKES = {
     "no goal": ("(:goal", "(:gaol", ["section ':gaol'", "':goal'"]),
     "duplicate object": ("crate1 crate2", "crate1 crate1", ["object 'crate1' is declared twice"]),
     "constant again": ("dock aisle", "dock depot", ["'depot' is a constant of the domain already"]),
-    "negative fact": ("(at rob dock)", "(not (at rob dock))", ["unknown predicate 'not'"]),
+    "negative fact": ("(at rob dock)", "(not (at rob dock))", ["a negated fact in :init", "only what is true"]),
     "variable in goal": ("(at rob aisle)", "(at ?r aisle)", ["undeclared parameter '?r'"]),
-    "object without type": ("rob - robot", "rob - robot thing - object", ["unknown type 'object'"]),
+    "name of a predicate": ("crate2 - crate", "busy - crate", ["object 'busy' has the name of a predicate"]),
 }
 
 
