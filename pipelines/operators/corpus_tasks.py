@@ -13,6 +13,7 @@ from agentmill.pipelines.operators.bounds import Bounds, Rows, asked_of
 from agentmill.pipelines.operators.environment_tasks import EnvironmentTasks
 from agentmill.pipelines.operators.operator import Inputs, StepContext
 from agentmill.pipelines.operators.proposals import Drawn, DrawnProposals, Numbers, result_of
+from agentmill.pipelines.refusals import is_refusal
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -29,7 +30,7 @@ from agentmill.synthesis.generators.search_tasks.generator import CHECKED_WALKS,
 from agentmill.synthesis.generators.search_tasks.questions import LEAST_DEPTH, MOST_DEPTH, Method
 from agentmill.synthesis.policies.policy import PolicySettings
 from agentmill.synthesis.prompts import prompt
-from agentmill.synthesis.rollouts.llm_calls import TRIES, words_of
+from agentmill.synthesis.rollouts.llm_calls import TRIES, words_if_any
 
 REWORDED, KEPT_WORDING = "reworded", "rewordings_refused"
 """Metrics: tasks in the words of the model, and those that kept theirs, since the model gave something away."""
@@ -145,14 +146,20 @@ class CorpusProposals(DrawnProposals):
         return tasks, {name: float(count) for name, count in maker.counts.items() if count}
 
     async def _worded(self, task: Task, input_id: str) -> Task | None:
-        """The task in the model's words; ``None`` if they tell an answer or a hidden name. Raises ``PolicyError``."""
+        """The task in the model's words; ``None`` if they are cut off, refuse, or tell an answer or a hidden name.
+
+        Raises ``PolicyError``.
+        """
         assert self._policy is not None
         assert self._settings is not None
         assert task.lineage is not None
         who = (self._policy.name, self._policy.model, self._policy.revision, self._settings.entry)
         given = [TextObservation(content=task.instruction, source="user")]
         seed = derive_seed("corpus_tasks", task.task_id)
-        words, _ = await words_of(self._counting_policy(input_id), task.task_id, prompt("corpus_reword"), given, seed)
+        policy = self._counting_policy(input_id)
+        words, _ = await words_if_any(policy, task.task_id, prompt("corpus_reword"), given, seed, whole=True)
+        if words is None or is_refusal(words.content):
+            return None
         text, answer, notes = words.content.strip(), task.goal["answer"], task.lineage.notes
         if shows_answer(text, answer if isinstance(answer, list) else [answer]) or shows_name(text, notes["hidden"]):
             return None

@@ -63,9 +63,12 @@ async def words_of(
 
 
 async def words_if_any(
-    policy: Policy, episode_id: str, system_prompt: str, content: Sequence[AnyItem], seed: int
+    policy: Policy, episode_id: str, system_prompt: str, content: Sequence[AnyItem], seed: int, whole: bool = False
 ) -> tuple[MessageAction | None, Usage]:
-    """As ``words_of``, with ``None`` where the policy says nothing; each try has a seed of its own."""
+    """As ``words_of``, with ``None`` where the policy says nothing; each try has a seed of its own.
+
+    ``whole``: words that were cut off count as none.
+    """
     usage = Usage()
     for attempt in range(TRIES):
         conversation = Conversation(
@@ -78,7 +81,7 @@ async def words_if_any(
         turn: Turn = await turn_of(policy, conversation)
         usage = total(usage, turn.usage)
         words = next((action for action in turn.actions if isinstance(action, MessageAction)), None)
-        if words is not None and words.content.strip():
+        if words is not None and words.content.strip() and not (whole and turn.finish_reason == "length"):
             return words, usage
     return None, usage
 

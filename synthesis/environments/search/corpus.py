@@ -7,6 +7,7 @@ Everything here streams: one document, or a batch of a table, and hashes of the 
 
 from __future__ import annotations
 
+import codecs
 import posixpath
 import re
 from collections.abc import Generator, Iterator
@@ -225,6 +226,8 @@ def _from_jsonl(path: Path) -> Iterator[Document]:
             number = 0
             while line := file.readline(MOST_CHARACTERS + 1):
                 number += 1
+                # Spreadsheets and editors of Windows write one at the start of a file.
+                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if line.strip():
                     yield _document(decoder.decode, line, f"{path}, line {number}")
     except OSError as error:

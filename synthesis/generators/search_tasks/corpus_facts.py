@@ -22,6 +22,8 @@ MOST_CHARACTERS = 40_000_000
 """Text that is held in memory."""
 RARE = 5
 """A name in no more passages than this leads from one to the others."""
+OPENING = 3
+"""Words of a title by which it is looked up."""
 SENTENCE_CHARACTERS = (25, 400)
 """Shorter sentences say too little, longer ones are lists or badly cut."""
 
@@ -112,10 +114,10 @@ def corpus_facts(documents: Iterable[Document], seed: int, most: int = MOST_CHAR
     # A title that two documents have names neither of them, unless a link does.
     unique = {name: places for name, places in titles.items() if len(owners[name]) == 1 and _is_name(name)}
     shared = {name: places for name, places in titles.items() if len(owners[name]) > 1}
-    first_words: dict[str, list[str]] = defaultdict(list)
+    openings: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for name in sorted(unique, key=lambda each: (-len(each), each)):
-        first_words[_WORD.findall(name)[0]].append(name)
-    sentences = [list(_sentences(number, passage, first_words)) for number, passage in enumerate(passages)]
+        openings[_opening(_WORD.findall(name))].append(name)
+    sentences = [list(_sentences(number, passage, openings)) for number, passage in enumerate(passages)]
     named: dict[str, list[int]] = defaultdict(list)
     for number, found in enumerate(sentences):
         for name in sorted({name for sentence in found for name in sentence.names()}):
@@ -148,20 +150,20 @@ def _is_name(title: str) -> bool:
     return len(title) > 2 and bool(words) and title[0].isupper() and title not in _NO_NAMES and SEPARATOR not in title
 
 
-def _sentences(number: int, passage: Passage, first_words: Mapping[str, Sequence[str]]) -> Iterator[Sentence]:
+def _sentences(number: int, passage: Passage, openings: Mapping[tuple[str, ...], Sequence[str]]) -> Iterator[Sentence]:
     own = plain_title(passage.title)
     least, most = SENTENCE_CHARACTERS
     for line in passage.text.split("\n"):
         for text in SENTENCE_END.split(line):
             if least <= len(text) <= most:
-                yield Sentence(number, text, tuple(_spans(text, own, first_words)))
+                yield Sentence(number, text, tuple(_spans(text, own, openings)))
 
 
-def _spans(text: str, own: str, first_words: Mapping[str, Sequence[str]]) -> Iterator[Span]:
+def _spans(text: str, own: str, openings: Mapping[tuple[str, ...], Sequence[str]]) -> Iterator[Span]:
     """Spans that do not overlap, each text once; those of the document's own title are none."""
     taken: list[tuple[int, int]] = []
     seen = {own}
-    for begin, end, kind in (*_titles(text, first_words), *_matches(text)):
+    for begin, end, kind in (*_titles(text, openings), *_matches(text)):
         if any(begin < other_end and other < end for other, other_end in taken):
             continue
         taken.append((begin, end))
@@ -170,13 +172,21 @@ def _spans(text: str, own: str, first_words: Mapping[str, Sequence[str]]) -> Ite
             yield Span(kind, text[begin:end])
 
 
-def _titles(text: str, first_words: Mapping[str, Sequence[str]]) -> Iterator[tuple[int, int, Kind]]:
-    for word in _WORD.finditer(text):
-        for title in first_words.get(word[0], ()):
+def _titles(text: str, openings: Mapping[tuple[str, ...], Sequence[str]]) -> Iterator[tuple[int, int, Kind]]:
+    words = [*_WORD.finditer(text)]
+    for place, word in enumerate(words):
+        following = _opening([each[0] for each in words[place : place + OPENING]])
+        # Many titles may begin with one word: "The", "List", "Chapter".
+        for title in (title for n in range(OPENING, 0, -1) for title in openings.get(following[:n], ())):
             end = word.start() + len(title)
             if text.startswith(title, word.start()) and not text[end : end + 1].isalnum():
                 yield word.start(), end, "title"
                 break
+
+
+def _opening(words: Sequence[str]) -> tuple[str, ...]:
+    """The first words of a title, or of a text that may name it; later ones without an ending as in “otters’”."""
+    return tuple(words[:1]) + tuple(re.split("[’'-]", word)[0] for word in words[1:OPENING])
 
 
 def _matches(text: str) -> Iterator[tuple[int, int, Kind]]:

@@ -126,7 +126,7 @@ def injected(question: Question, chance: random.Random) -> Variant | None:
     text = replaced(statement, {name: f"[{letter}]"})
     passage = facts.passages[at]
     query = query_for(question.environment, passage.id, [unlabelled(text)])
-    if query is None or _documents(facts, text) != {passage.document}:
+    if query is None or {document for document, _ in _places(facts, text)} != {passage.document}:
         return None
     before = solution([(query, passage.id)], "")[:-1]
     hidden = replaced(instruction, {name: f"[{letter}]"})
@@ -138,7 +138,7 @@ def injected(question: Question, chance: random.Random) -> Variant | None:
 
 
 def fuzzed(question: Question, chance: random.Random) -> Variant | None:
-    """A range in the place of a number or a year in a quoted statement that still holds of one document only."""
+    """A range in the place of a number or a year in a quoted statement that still holds once, of one document."""
     quote = _any(_QUOTE.findall(question.task.instruction), chance)
     labels = [] if quote is None else [found.span() for found in _LABEL.finditer(quote)]
     exact = [
@@ -156,7 +156,7 @@ def fuzzed(question: Question, chance: random.Random) -> Variant | None:
         vague = vague.replace(f"{least:,} to {most:,}", f"{least} to {most}")
     pattern = f"{quote[: detail.start()]}[=]{quote[detail.end() :]}"
     gold = _searching(question, detail[0])
-    if gold is None or len(_documents(question.facts, pattern, (least, most))) != 1:
+    if gold is None or len(_places(question.facts, pattern, (least, most))) != 1:
         return None
     return Variant(question.task.instruction.replace(quote, vague), gold)
 
@@ -179,8 +179,10 @@ def _titles_in(text: str, facts: CorpusFacts) -> set[str]:
     return {title for title in runs & facts.titles.keys() if has_name(text, title)}
 
 
-def _documents(facts: CorpusFacts, statement: str, between: tuple[int, int] = (0, 0)) -> set[str]:
-    """The documents that a statement holds of: labels stand for anything, ``[=]`` for a number in a range."""
+def _places(facts: CorpusFacts, statement: str, between: tuple[int, int] = (0, 0)) -> set[tuple[str, str]]:
+    """Where a statement holds: documents, with what they say there. Labels stand for anything, ``[=]`` for a number in
+    a range.
+    """
     parts = _LABEL.split(statement)
     labels = ["([\\d,]+)" if label == "[=]" else ".+?" for label in _LABEL.findall(statement)]
     pattern = re.compile("".join(re.escape(part) + label for part, label in zip(parts, [*labels, ""], strict=True)))
@@ -190,7 +192,7 @@ def _documents(facts: CorpusFacts, statement: str, between: tuple[int, int] = (0
         # Most passages are without the longest part, and patterns are slow.
         for match in pattern.finditer(text) if longest in text else ():
             if not match.groups() or between[0] <= int(match[1].replace(",", "") or -1) <= between[1]:
-                found.add(passage.document)
+                found.add((passage.document, match[0]))
     return found
 
 

@@ -8,7 +8,7 @@ Objects are looked into no deeper than a row goes, so schemas that contain thems
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -53,17 +53,24 @@ class SchemaReader:
     def field(self, name: str, schema: Any, required: bool = False, *, in_path: bool = False) -> Field:
         """One property. Raises ``ToolError``."""
         found = self.resolve(schema)
+        if "const" in found:
+            found = {**found, "enum": [found["const"]]}
         kind, choices = _kind(found), found.get("enum", [])
         texts = [each for each in choices if isinstance(each, str)] if isinstance(choices, list) else []
         numbers = [each for each in choices if _is_number(each)] if isinstance(choices, list) else []
+        least = _bound(math.ceil, min(numbers) if numbers else found.get("minimum"))
+        most = _bound(math.floor, max(numbers) if numbers else found.get("maximum"))
+        # There may be no whole number in a range of decimal ones, which become whole.
+        if least is not None and most is not None and least > most:
+            least, most = most, least
         return Field(
             name=name,
             kind=kind,
             form=str(found.get("format", "")),
-            values=tuple(dict.fromkeys(filter(_fits, texts))) if kind == "string" else (),
+            values=tuple(dict.fromkeys(filter(_fits, texts))) if kind == "string" else _apart(kind, numbers),
             examples=tuple(_examples(found)) if kind == "string" else (),
-            least=_bound(math.ceil, min(numbers) if numbers else found.get("minimum")),
-            most=_bound(math.floor, max(numbers) if numbers else found.get("maximum")),
+            least=least,
+            most=most,
             required=required,
             in_path=in_path,
         )
@@ -174,6 +181,13 @@ def _fits(text: str) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _apart(kind: Kind, choices: Collection[int]) -> tuple[str, ...]:
+    """Whole numbers to choose from, as texts, where a range would hold others, too."""
+    numbers = sorted({*choices})
+    is_range = not numbers or numbers[-1] - numbers[0] == len(numbers) - 1
+    return () if kind != "integer" or is_range else tuple(map(str, numbers))
 
 
 def _bound(whole: Any, value: Any) -> int | None:

@@ -91,9 +91,18 @@ def sheet_of(noun: str, tools: Sequence[Understood], resources: Collection[str])
     columns = [_column(name, part, resources, all(name in each for each in given)) for name, part in found.items()]
     key = Column(name=key_of(noun), type="integer", label=f"{noun.replace('_', ' ')} number")
     table = Table(name=table_name(noun), noun=noun.replace("_", " "), columns=(key, *columns))
-    others = [name for name, part in found.items() if part.field.kind in ("number", "boolean")]
+    others = [
+        name
+        for name, part in found.items()
+        if part.field.kind in ("number", "boolean") or (part.field.kind == "integer" and part.field.values)
+    ]
     missing = [given for name, given in left_out.items() if name not in found]
     return Sheet(table, found, missing, [*sorted(texts), *others])
+
+
+def _is_choice(part: Part) -> bool:
+    """Whether it has whole numbers to choose from, which become texts."""
+    return part.field.kind == "integer" and bool(part.field.values)
 
 
 def _parts(noun: str, tools: Sequence[Understood]) -> Iterator[Part]:
@@ -124,9 +133,12 @@ def _column(name: str, part: Part, resources: Collection[str], given: bool) -> C
         references = table_name(noun) if noun else ""
         label = label if references else f"{label} number"
         return Column(name=name, type="integer", label=label, references=references, optional=not given)
-    if field.kind in ("integer", "number"):
-        most = field.most if field.most is not None else max(_usual(name)[1], (field.least or 0) + 1)
-        return Column(name=name, type="integer", label=label, least=field.least, most=most, optional=not given)
+    if field.kind in ("integer", "number") and not field.values:
+        low, high = _usual(name)
+        most = field.most if field.most is not None else max(high, (field.least or 0) + 1)
+        # Rows begin with the usual least number, which may be more than any that is allowed.
+        least = most - (high - low) if field.least is None and most < low else field.least
+        return Column(name=name, type="integer", label=label, least=least, most=most, optional=not given)
     values = FLAGS if field.kind == "boolean" else field.values
     if values:
         return Column(name=name, type="text", label=label, values=values)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
@@ -11,6 +12,7 @@ from agentmill.pipelines.operators.corpus_tasks import CorpusTasks
 from agentmill.schemas.records.task import Task
 from agentmill.synthesis.environments.search.corpus import Document
 from agentmill.synthesis.environments.search.index import open_index
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from tests.errors import user_error
 from tests.pipelines.engine.stages import dropped_of, rows_of
 from tests.pipelines.operators.steps import SEED, job, model, run, stage
@@ -90,6 +92,26 @@ def test_a_wording_that_tells_the_answer_is_not_taken(tmp_path: Path) -> None:
     (task,) = tasks_of(tmp_path / "tasks")
     assert "“Ada Vries went home in [MASK].”" in task.instruction
     assert "1 tasks keep their wording" in " ".join(step.parameters.notes(manifest))
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [("Consider a town on a river that was", "length"), ("I'm sorry, but I can't help with that.", "")],
+)
+def test_a_wording_that_is_cut_off_or_a_refusal_is_not_taken(
+    words: str, reason: str, tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = {"generator": model("scripted", turns=[words])}
+    act = ScriptedPolicy.act
+
+    async def ended(self: Any, conversation: Any) -> Any:
+        turn = await act(self, conversation)
+        return msgspec.structs.replace(turn, finish_reason=reason or turn.finish_reason)
+
+    monkeypatch.setattr(ScriptedPolicy, "act", ended)
+    manifest = run(tmp_path, "corpus_tasks", "tasks", writer, of="environments", n=3, policy="writer")
+    assert manifest.metrics["rewordings_refused"] == 3
+    assert all("[MASK" in task.instruction for task in tasks_of(tmp_path / "tasks"))
 
 
 def test_what_cannot_be_made_is_dropped_and_noted(tmp_path: Path) -> None:

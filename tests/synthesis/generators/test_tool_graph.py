@@ -321,6 +321,28 @@ def test_types_that_a_toolbox_lacks_are_changed_and_counted() -> None:
     assert domain.notes["types_changed"] == {"cars": ["car_id", "price", "sold"]}
 
 
+def test_rows_are_within_what_the_schemas_allow() -> None:
+    row = {
+        "id": NUMBER,
+        "size": {"type": "integer", "enum": [1, 2, 5, 100]},
+        "depth": {"type": "integer", "maximum": -10},
+        "opacity": {"type": "number", "minimum": 0.1, "maximum": 0.9},
+        "kind": {"const": "led"},
+    }
+    (domain,) = domains(function("list_lamps", row), function("create_lamp", row))
+    environment = propose(inspiration_of(domain), 8, 1)
+    assert environment is not None
+    assert rejection(admit_environment(environment)) is None
+    toolbox = read_toolbox(environment.source)
+    names = [column.name for column in toolbox.tables[0].columns]
+    rows = [dict(zip(names, each, strict=True)) for each in toolbox.rows["lamps"]]
+    assert {each["size"] for each in rows} == {"1", "2", "5", "100"}
+    assert all(each["depth"] <= -10 for each in rows)
+    assert {each["opacity"] for each in rows} <= {0, 1}
+    assert {each["kind"] for each in rows} == {"led"}
+    assert domain.notes["types_changed"] == {"lamps": ["size", "opacity"]}
+
+
 def test_names_that_sql_has_are_changed_and_noted() -> None:
     row = {"id": NUMBER, "from": TEXT, "primary": TEXT, "orderNo": TEXT}
     (domain,) = domains(function("listTrips", row))

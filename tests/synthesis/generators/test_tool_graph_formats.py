@@ -49,9 +49,25 @@ def test_fields_have_the_type_bounds_and_choices_of_their_schemas() -> None:
     assert a == Field(name="a", kind="integer", least=2, most=9, required=True)
     assert b == Field(name="b", kind="string", form="word", values=("x", "y"), examples=("y",))
     assert [each.kind for each in others] == ["boolean", "nested", "integer", "nested", "unknown", "unknown"]
-    assert (others[2].least, others[2].most) == (3, 5)
+    assert (others[2].least, others[2].most, others[2].values) == (3, 5, ("3", "5"))
     huge = {"properties": {"a": {"type": "integer", "minimum": -(10**400), "maximum": 10**400}}}
     assert [(each.least, each.most) for each in SchemaReader(huge).fields(huge)] == [(-(10**9), 10**9)]
+
+
+def test_choices_of_numbers_constants_and_ranges_of_decimals_are_kept() -> None:
+    schema = {
+        "properties": {
+            "size": {"type": "integer", "enum": [5, 1, 2, 100]},
+            "level": {"type": "integer", "enum": [3, 1, 2]},
+            "kind": {"const": "led"},
+            "opacity": {"type": "number", "minimum": 0.1, "maximum": 0.9},
+        }
+    }
+    size, level, kind, opacity = SchemaReader(schema).fields(schema)
+    assert size.values == ("1", "2", "5", "100")
+    assert (level.least, level.most, level.values) == (1, 3, ())
+    assert (kind.kind, kind.values) == ("string", ("led",))
+    assert (opacity.least, opacity.most) == (0, 1)
 
 
 def test_references_and_all_of_are_resolved_within_the_document() -> None:

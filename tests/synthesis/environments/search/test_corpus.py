@@ -33,6 +33,13 @@ def test_a_folder_of_texts(tmp_path: Path) -> None:
     ]
 
 
+def test_a_byte_order_mark_of_json_lines_is_no_text(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "corpus.jsonl", [OTTERS, CRANES])
+    before = list(read_documents(path))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert list(read_documents(path)) == before
+
+
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "marked.txt").write_text("# The cranes\nThey fly.", encoding="utf-8-sig")
     assert list(read_documents(tmp_path)) == [Document("marked", "The cranes", "They fly.")]

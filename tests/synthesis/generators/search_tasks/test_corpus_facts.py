@@ -32,6 +32,10 @@ def test_dates_numbers_and_names(text: str, expected: list[tuple[str, str]]) -> 
 def test_titles_of_other_documents_are_found_whole() -> None:
     text = "Tamsel otters were drawn by a monk of the Tamsel otters society."
     assert spans_of(text, "Tamsel otters", "Tamsel (river)") == [("title", "Tamsel otters")]
+    assert spans_of("The Tamsel otters' home is a river.", "Tamsel otters")[0] == ("title", "Tamsel otters")
+    titles = ["The Long Way", "The Long Way Home", "The Long", "The Way-Mark"]
+    found = spans_of("She wrote The Long Way Home, The Long Way and The Way-Mark, not The Longest.", *titles)
+    assert [text for kind, text in found if kind == "title"] == ["The Long Way Home", "The Long Way", "The Way-Mark"]
     assert spans_of("Nobody fishes in Tamselford or in the Tamsel.", "Tamsel (river)") == [
         ("title", "Tamsel"),
         ("name", "Tamselford"),

@@ -91,6 +91,20 @@ async def test_a_range_that_fits_another_document_is_not_taken(tmp_path: Path) -
     assert ["a year" in str(getattr(each, "instruction", "")) for each in tasks] == [True, False]
 
 
+async def test_a_range_that_fits_another_line_of_the_document_is_not_taken(tmp_path: Path) -> None:
+    mayors = Document("ada", "Corburg", "In 1821 the mayor was Erik Meier. In 1823 the mayor was Gita Meier.")
+    path = write_jsonl(tmp_path / "corpus.jsonl", [mayors, BEN])
+    parent = task_of("In 1823 the mayor was [MASK].", "Gita Meier", "In 1823 the mayor was")
+    (failure,) = await evolved(path, parent, "fuzz")
+    assert isinstance(failure, GenerationError)
+    path = write_jsonl(
+        tmp_path / "corpus.jsonl", [Document("ada", "Corburg", "In 1823 the mayor was Gita Meier."), BEN]
+    )
+    open_index.cache_clear()
+    (task,) = await evolved(path, parent, "fuzz")
+    assert "In [a year from 1820 to 1829] the mayor was [MASK]." in task.instruction
+
+
 async def test_a_fact_takes_the_place_of_a_name(tmp_path: Path) -> None:
     fair = Document("fair", "Dunholm", "Ada Vries opened the fair with 88 guests.")
     decoy = Document("list", "Fairs", "Who opened the fair with guests? The fair was opened with guests, with guests.")
