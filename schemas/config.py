@@ -8,12 +8,14 @@ from __future__ import annotations
 import io
 import math
 import re
+import types
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import ConstructorError, DuplicateKeyError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -37,6 +39,24 @@ class Config(BaseModel):
     """Base of every configuration: unknown keys forbidden, immutable, no NaN or infinity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        # pydantic takes it for 1.
+        if isinstance(value, bool):
+            kinds = set(_kinds(cls.model_fields[str(info.field_name)].annotation))
+            if kinds & {int, float} and bool not in kinds:
+                raise PydanticCustomError("number_type", "Input should be a valid number")
+        return value
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """The types that a field may have, those of its unions one by one."""
+    if get_origin(annotation) in (Union, types.UnionType, Annotated):
+        yield from (kind for part in get_args(annotation) for kind in _kinds(part))
+    else:
+        yield annotation
 
 
 C = TypeVar("C", bound=Config)

@@ -118,6 +118,7 @@ def test_unreadable_files_are_named(tmp_path: Path, file: Path) -> None:
         ({"seed": "x"}, "seed: expected a valid integer, got 'x'."),
         ({"seed": 1.5}, "seed: expected a valid integer, got 1.5."),
         ({"seed": None}, "seed: expected a valid integer, got None."),
+        ({"seed": True}, "seed: expected a valid number, got True."),
         ({"seed": 13}, "the configuration: 13 brings bad luck, take another seed"),
         ({"steps": 3}, "steps: expected a valid list, got 3."),
         ({"steps": [{}, {"temperature": -1}]}, "steps.1.temperature: expected greater than or equal to 0, got -1."),
