@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -59,10 +60,16 @@ def compared(first: Recipe, second: Recipe) -> RecipeDifference:
 
 
 def steps_by_name(steps: list[Any], prefix: str = "") -> Iterator[tuple[str, JsonObject]]:
-    """The steps by name, those within a loop or a route as ``loop/explored``; without the steps in them."""
+    """The steps by name, those within a loop or a route as ``loop/explored``; without the steps in them.
+
+    The second loop without a name is ``iterate-2``.
+    """
+    met: Counter[str] = Counter()
     for step in steps:
         inner = list(inner_steps(step))
         name = f"{prefix}{output_name(step)}"
+        met[name] += 1
+        name = name if met[name] == 1 else f"{name}-{met[name]}"
         yield name, without(step, {path[0] for path, _ in inner})
         for path, each in inner:
             yield from steps_by_name(each, f"{name}/{path[1]}/" if len(path) == 2 else f"{name}/")

@@ -199,13 +199,17 @@ def without_round(name: str) -> str:
 
 def loop_notes(steps: Sequence[Step], bounds: Mapping[str, Bounds]) -> list[str]:
     """What each loop makes of the episodes."""
-    loops: dict[str, list[Step]] = {}
+    of_step: dict[tuple[str, str], list[Step]] = {}
     for step in (step for step in steps if step.context.round):
-        loops.setdefault(re.split(rf"/?{ROUND_NAME.pattern}/", step.name)[0], []).append(step)
+        loop, *_, inner = re.split(rf"/?{ROUND_NAME.pattern}/", step.name)
+        of_step.setdefault((loop, inner), []).append(step)
+    # Two loops may have no name; one with more rounds is another one.
+    loops: dict[tuple[str, int], list[Step]] = {}
+    for (loop, _), turns in of_step.items():
+        loops.setdefault((loop, len(turns)), []).extend(turns)
     notes = []
     everything = total(bounds[step.name].episodes for step in steps)
-    for name, inside in loops.items():
-        rounds = max(step.context.round for step in inside)
+    for (name, rounds), inside in loops.items():
         episodes = total(bounds[step.name].episodes for step in inside)
         called = f"the loop {name!r}" if name else "the loop"
         of = f"{shown(episodes)} of {shown(everything)} episodes"

@@ -81,7 +81,9 @@ class Recipe(Config):
     name: Name = Field(description="the name of the recipe: letters, digits, - and _")
     paper: Paper | None = Field(default=None, description="the publication that the recipe follows; null: none")
     run_dir: str = Field(min_length=1, description="the folder of the run; by default runs/NAME")
-    seed: int = Field(default=0, description="every step without a seed of its own derives one from it")
+    seed: int = Field(
+        default=0, description="every step without a seed of its own derives one from it; `mix` and `split` have one"
+    )
     runner: RunnerConfig = Field(default=RunnerConfig(), description="where Beam runs the steps")
     models: dict[Name, ModelConfig] = Field(default={}, description="the models, by the names that steps use")
     data: dict[Name, str] = Field(

@@ -52,7 +52,8 @@ class Plan(msgspec.Struct, frozen=True):
     """A recipe and its steps in the order they run. ``revisions`` are of what it reads from elsewhere, by name.
 
     ``data`` are the folders of the tables that were made before; those on the Hub are downloaded. ``left_out`` are
-    the steps that are not run, with reasons: those that are not in ``part``.
+    the steps that are not run, with reasons: those that are not in ``part``. ``undecided`` are the rounds whose measure
+    for ``until`` is not known, and which it does not count.
     """
 
     recipe: Recipe
@@ -62,6 +63,7 @@ class Plan(msgspec.Struct, frozen=True):
     data: dict[str, Path] = {}
     part: Part = WHOLE
     left_out: dict[str, str] = {}
+    undecided: Sequence[str] = ()
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -87,7 +89,9 @@ def make_plan(recipe: Recipe, part: Part = WHOLE, revisions: Mapping[str, str] |
     for name, error in planner.models.untrainable.items():
         if name not in without:
             raise error
-    return Plan(recipe, planner.run_dir, steps, planner.revisions, planner.data, part, without)
+    return Plan(
+        recipe, planner.run_dir, steps, planner.revisions, planner.data, part, without, tuple(planner.undecided)
+    )
 
 
 class Planner:
@@ -101,6 +105,7 @@ class Planner:
         self.data = {name: output.folder for name, output in made_elsewhere.items()}
         self._tables = KnownTables(made_elsewhere)
         self.models = KnownModels(recipe, self.revisions)
+        self.undecided: list[str] = []
         self.unreached: dict[str, str] = {}
         """The steps of rounds that are left out since ``until`` has ended their loop, each with its last step."""
         self._taken: set[str] = {*RESERVED, *recipe.data}
@@ -143,7 +148,10 @@ class Planner:
         name = one_of(iterate.until.step, evaluations, "evaluate step of this loop in `until.metric`:", place.where)
         where = f"{place.prefix}{name} (evaluate, {place.where})"
         check_watched(iterate.until, validate(Evaluate, parameters_of(evaluations[name]), where), place.where)
-        return decide(iterate.until, [self.run_dir / f"{place.prefix}{folder}" for folder in folders])
+        decision = decide(iterate.until, [self.run_dir / f"{place.prefix}{folder}" for folder in folders])
+        unknown = [folder for folder, value in zip(folders, decision.values, strict=False) if value is None]
+        self.undecided += [f"{place.prefix}{folder}: {iterate.until.metric}" for folder in unknown]
+        return decision
 
     def _routes(self, given: dict[str, Any], place: Place) -> Iterator[Step]:
         """The steps of a ``fork``; what its routes make is known afterwards by the name of the route."""

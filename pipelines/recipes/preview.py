@@ -58,14 +58,22 @@ def small_step(step: Mapping[str, Any], n: int) -> dict[str, Any]:
             found[path[0]] = {**found[path[0]], path[1]: small} if len(path) == 2 else small
         return found
     operator = operator_type(step)
-    return found if operator is None else {**found, **lowered(operator, step, n)}
+    changes = {} if operator is None else lowered(operator, step, n)
+    if "max_steps" in changes:
+        # A training takes one of them.
+        found.pop("epochs", None)
+    return {**found, **changes}
 
 
 def lowered(operator: type[Operator], step: Mapping[str, Any], n: int) -> dict[str, Any]:
     """The parameters of a step that a preview changes."""
     fields = operator.model_fields
     changes: dict[str, Any] = {}
-    for name in operator.counted:
+    corpora = step.get("corpus")
+    if "n" not in step and corpora is not None:
+        # There are as many environments as corpora.
+        changes["n"] = min(n, len(corpora) if isinstance(corpora, list) else 1)
+    for name in (each for each in operator.counted if each not in changes):
         given = step.get(name, fields[name].default)
         changes[name] = min(given, n) if isinstance(given, int) else n
     share = step.get("held_out")

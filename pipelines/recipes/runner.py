@@ -173,6 +173,9 @@ class RecipeRunner:
         names, others = [[step.name for step in each.steps] for each in (before, plan)]
         gone = sorted({name.rpartition("/")[0] for name in set(names) - set(others)})
         more = sorted({name.rpartition("/")[0] for name in set(others) - set(names)})
+        for each in plan.undecided:
+            if each not in before.undecided:
+                self._context.print_line(f"warning: {each} is not known, so `until` does not count this round")
         if gone:
             self._context.print_line(f"{', '.join(gone)}: not needed, since `until` has ended the loop")
         if more:

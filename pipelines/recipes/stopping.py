@@ -6,6 +6,7 @@ comes to the same decision, and no state is kept.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,10 @@ class Until(Config):
 class Decision(msgspec.Struct, frozen=True):
     """What the evaluations so far say: the measure of each finished round, the best round, and whether to stop.
 
-    ``best`` is ``None`` before the first evaluation.
+    A measure is ``None`` where no episode of the round could be scored; ``best`` is ``None`` before the first one.
     """
 
-    values: Sequence[float]
+    values: Sequence[float | None]
     best: int | None
     stops: bool
 
@@ -99,20 +100,24 @@ def decide(until: Until, folders: Sequence[Path]) -> Decision:
     """The decision after the rounds in ``folders``, in their order, as far as their evaluations are there.
 
     An evaluation without what is watched is of an earlier recipe and will be made anew, so it counts as not made.
-    Raises ``UserError`` for a damaged one.
+    A round whose measure is not known is neither good nor bad. Raises ``UserError`` for a damaged evaluation.
     """
-    values: list[float] = []
+    values: list[float | None] = []
     best: int | None = None
-    bad = 0
+    highest, bad = math.nan, 0
     for number, folder in enumerate(folders, 1):
         file = folder / until.step / RESULT
-        value = measured(until, file) if file.is_file() else None
-        if value is None:
+        found = measured(until, file) if file.is_file() else None
+        if found is None:
             break
+        known = [each for each in found if each is not None]
+        value = sum(known) / len(known) if len(known) == len(found) else None
         values.append(value)
-        if best is None or better(until, values[-1], values[best - 1]):
-            best = number
-        bad = bad + 1 if until.worse(values[-1], values[best - 1]) else 0
+        if value is None:
+            continue
+        if best is None or better(until, value, highest):
+            best, highest = number, value
+        bad = bad + 1 if until.worse(value, highest) else 0
         if bad >= until.patience:
             return Decision(values, best, True)
     return Decision(values, best, False)
@@ -123,8 +128,8 @@ def better(until: Until, value: float, than: float) -> bool:
     return value < than if until.measure in LESS_IS_BETTER else value > than
 
 
-def measured(until: Until, file: Path) -> float | None:
-    """The watched measure in an ``evaluation.json``; ``None`` if it is of other splits or models.
+def measured(until: Until, file: Path) -> list[float | None] | None:
+    """The watched measure of each split in an ``evaluation.json``; ``None`` if it is of other splits or models.
 
     Raises ``UserError`` for a damaged file.
     """
@@ -138,10 +143,8 @@ def measured(until: Until, file: Path) -> float | None:
             f"{file} is damaged ({error}); remove it and run the recipe again", ErrorCode.DAMAGED_FILE
         ) from error
     names = list(splits) if until.split is None else [until.split]
-    values = []
-    for name in names:
-        value = splits.get(name, {}).get(str(model), {}).get(until.measure)
-        if value is None:
-            return None
-        values.append(float(value))
-    return sum(values) / len(values) if values else None
+    rows = [splits.get(name, {}).get(str(model), {}) for name in names]
+    if not rows or any(until.measure not in row for row in rows):
+        return None
+    values = [row[until.measure] for row in rows]
+    return [None if value is None else float(value) for value in values]

@@ -46,6 +46,18 @@ def test_steps_are_compared_by_name_also_in_loops_and_forks(tmp_path: Path) -> N
     )
 
 
+def test_loops_without_a_name_are_told_apart_by_number(tmp_path: Path) -> None:
+    loops = [
+        {"operator": "iterate", "rounds": 2, "steps": [PROPOSE]},
+        {"operator": "iterate", "rounds": 3, "steps": [{**PROPOSE, "propose": "others"}]},
+    ]
+    first = recipe(tmp_path, "a", MAKE, *loops)
+    found = compared(first, recipe(tmp_path, "b", MAKE, {**loops[0], "rounds": 5}, loops[1]))
+    assert found.steps == [StepDifference(step="iterate", changes=["rounds: 2 -> 5"])]
+    found = compared(first, recipe(tmp_path, "c", MAKE, loops[0], {**loops[1], "rounds": 5}))
+    assert found.steps == [StepDifference(step="iterate-2", changes=["rounds: 3 -> 5"])]
+
+
 def test_steps_that_are_gone_or_in_another_order(tmp_path: Path) -> None:
     second = {"spec_env": "others", "n": 2}
     first = recipe(tmp_path, "a", MAKE, second, PROPOSE)

@@ -178,6 +178,14 @@ def test_a_loop_multiplies_its_steps(tmp_path: Path) -> None:
     assert lines_of(found)["loop/*/explored"].episodes == 300
     assert found.episodes == 400
     assert "the loop 'loop' runs 1 steps up to 3 times: 300 of 400 episodes" in found.notes
+    of_rounds = ((2, "a"), (3, "b"))
+    two = [
+        {"operator": "iterate", "rounds": rounds, "steps": [{**SAMPLE, "as": name}]}
+        for rounds, name in ((2, "a"), (3, "b"))
+    ]
+    notes = planned(tmp_path, [*MAKE, *two]).notes
+    assert "the loop runs 1 steps up to 2 times: 200 of 500 episodes" in notes
+    assert "the loop runs 1 steps up to 3 times: 300 of 500 episodes" in notes
 
 
 def test_what_cannot_be_known_is_unknown_and_its_remedy_is_named(tmp_path: Path) -> None:

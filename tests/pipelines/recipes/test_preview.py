@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.preview import preview
+from agentmill.pipelines.recipes.shipped import recipe_files, sketch_files
 from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.tables import Table
 from tests.builders import trajectory
+from tests.errors import user_error
 from tests.pipelines.cli.tables import CHECK, DEMONSTRATE, EXPORT, agentmill, write_environments, write_recipe
 
 
@@ -22,7 +27,7 @@ def test_numbers_of_steps_are_lowered_also_in_loops_and_forks(tmp_path: Path) ->
     steps = [
         {**make, "as": "environments"},
         {"operator": "iterate", "rounds": 3, "steps": [{**inner, "as": "t"}, {**sample, "k": 4, "as": "explored"}]},
-        {"operator": "fork", "routes": {"a": [train], "b": [{**train, "max_steps": 2}]}},
+        {"operator": "fork", "routes": {"a": [{**train, "epochs": 3}], "b": [{**train, "max_steps": 2}]}},
         {"operator": "spec_env", "n": 2, "as": "few"},
         {"operator": "select_diverse", "of": "explored", "size": 78, "as": "chosen"},
         {"operator": "mix", "from": ["explored"], "size": 100, "as": "mixed"},
@@ -37,10 +42,39 @@ def test_numbers_of_steps_are_lowered_also_in_loops_and_forks(tmp_path: Path) ->
     assert loop["steps"][0] == {**inner, "n": 4, "as": "t"}
     assert loop["steps"][1] == {**sample, "share": 1.0, "k": 4, "as": "explored"}
     assert [fork["routes"][route][0]["max_steps"] for route in "ab"] == [4, 2]
+    assert "epochs" not in fork["routes"]["a"][0], "a training takes steps or epochs"
     assert few["n"] == 2
     assert chosen["size"] == 4
     assert (mixed["size"], mixed["short"], "short" in everything) == (100, "allow", False)
     assert small.run_dir == "runs/big-preview"
+
+
+@pytest.mark.parametrize("name", sorted({**recipe_files(), **sketch_files()}))
+def test_every_shipped_recipe_has_a_preview(name: str) -> None:
+    recipe = read_recipe(Path(name), ())
+    small = preview(recipe, 2, dry=True)
+    try:
+        whole = make_plan(recipe)
+    except UserError as error:
+        # It reads files of the user's own.
+        with user_error(error.code):
+            make_plan(small)
+    else:
+        assert len(make_plan(small).steps) == len(whole.steps)
+
+
+def test_a_preview_has_no_more_environments_than_corpora(tmp_path: Path) -> None:
+    corpora = [str(tmp_path / name) for name in "abc"]
+    steps = [
+        {"operator": "spec_env", "family": "search", "corpus": corpora, "as": "all"},
+        {"operator": "spec_env", "family": "search", "corpus": corpora[0], "as": "one"},
+        {"operator": "spec_env", "family": "search", "corpus": corpora, "n": 3, "as": "three"},
+    ]
+    path = tmp_path / "recipe.yaml"
+    path.write_text(dump_yaml({"name": "big", "steps": steps}), encoding="utf-8")
+    recipe = read_recipe(path, ())
+    assert [step["n"] for step in preview(recipe, 2).steps] == [2, 1, 2]
+    assert [step["n"] for step in preview(recipe, 9).steps] == [3, 1, 3]
 
 
 def test_tables_of_data_are_cut_and_those_that_are_looked_up_are_not(tmp_path: Path) -> None:

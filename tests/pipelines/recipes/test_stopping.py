@@ -24,9 +24,9 @@ def rounds(folder: Path, values: Sequence[Mapping[str, Any]]) -> list[Path]:
         found = {
             split: {
                 "base": {"success": 0.9},
-                "tuned": {"success": value, "loop_rate": 1 - value},
+                "tuned": {"success": value, "loop_rate": 1 - (value or 0)},
                 "base_constrained": {"success": 0.95},
-                "tuned_constrained": {"success": 1 - value},
+                "tuned_constrained": {"success": 1 - (value or 0)},
                 "paired_difference": {},
             }
             for split, value in splits.items()
@@ -60,6 +60,22 @@ def test_a_loop_ends_when_the_measure_falls_below_the_best_so_far(
 ) -> None:
     decision = decide(until(**parameters), rounds(tmp_path, [{"held_out": value} for value in values]))
     assert (decision.best, decision.stops) == (best, stops)
+
+
+@pytest.mark.parametrize(
+    ("values", "best", "stops"),
+    [
+        ([None, 0.8, 0.4], 2, True),
+        ([0.2, None, 0.9, 0.3], 3, True),
+        ([0.5, 0.9, None], 2, False),
+        ([None], None, False),
+    ],
+)
+def test_a_round_that_could_not_be_scored_does_not_count(
+    tmp_path: Path, values: list[float | None], best: int | None, stops: bool
+) -> None:
+    decision = decide(until(), rounds(tmp_path, [{"a": value} for value in values]))
+    assert (list(decision.values), decision.best, decision.stops) == (values, best, stops)
 
 
 def test_rounds_after_the_end_do_not_count(tmp_path: Path) -> None:
