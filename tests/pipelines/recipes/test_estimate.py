@@ -178,7 +178,6 @@ def test_a_loop_multiplies_its_steps(tmp_path: Path) -> None:
     assert lines_of(found)["loop/*/explored"].episodes == 300
     assert found.episodes == 400
     assert "the loop 'loop' runs 1 steps up to 3 times: 300 of 400 episodes" in found.notes
-    of_rounds = ((2, "a"), (3, "b"))
     two = [
         {"operator": "iterate", "rounds": rounds, "steps": [{**SAMPLE, "as": name}]}
         for rounds, name in ((2, "a"), (3, "b"))
