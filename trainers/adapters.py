@@ -13,6 +13,7 @@ import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel
 from peft.utils.constants import EMBEDDING_LAYER_NAMES
+from transformers.pytorch_utils import Conv1D
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
@@ -27,7 +28,7 @@ from agentmill.schemas.models import (
     model_revision,
     read_json,
 )
-from agentmill.trainers.command import TrainSettings, output_of
+from agentmill.trainers.command import TrainSettings, output_of, say
 from agentmill.trainers.hub_models import hub_folder, revisions_of, with_pinned_models
 from agentmill.trainers.model_io import SCORE, Task, load_errors, load_weights, model_folder
 
@@ -192,16 +193,42 @@ def check_tensors(adapter: Path, missing: Sequence[str], unknown: Sequence[str])
 
 def load_merged(base: Path, adapter: Path, task: Task, trusted: bool = False) -> Any:
     """The model in ``base`` with what ``adapter`` learnt added to its weights, in fp32. Raises ``UserError``."""
-    loaded = load_adapter(load_weights(base, task, torch.float32, trusted), adapter)
+    model = load_weights(base, task, torch.float32, trusted)
+    loaded = load_adapter(model, adapter)
+    ends = {_path_of(model, layer) for layer in _ends(model)}
+    # What is added to one would be added to both.
+    if is_tied(model) and ends & set(loaded.targeted_module_names):
+        _untie(model)
     with load_errors(adapter):
         return loaded.merge_and_unload()
 
 
-def check_all_linear(model: Any, lora: LoraConfig, adapter: Path) -> None:
-    """Raises ``UserError`` where ``all-linear`` was given, and the adapter has matrices on some of the layers only."""
+def _untie(model: Any) -> None:
+    """Give the output head weights of its own."""
+    head, _ = _ends(model)
+    layer = getattr(head, "base_layer", head)
+    layer.weight = torch.nn.Parameter(layer.weight.detach().clone())
+    for config in (model.config, model.config.get_text_config()):
+        config.tie_word_embeddings = False
+    say("the output head and the embedding shared their weights; each has its own now, since the adapter changes one")
+
+
+def check_adapted(model: Any, lora: LoraConfig, adapter: Path) -> None:
+    """Raises ``UserError`` for an adapter on the output head, with which no training goes on, and where ``all-linear``
+    was given, and it has matrices on some of the layers only.
+    """
     found = read_json(adapter / ADAPTER_CONFIG).get("target_modules")
-    if lora.target_modules == "all-linear" and (not isinstance(found, list) or set(found) != linear_layers(model)):
+    # PEFT keeps whole names where the last part is also that of another layer.
+    names = {name.rpartition(".")[2] for name in found} if isinstance(found, list) else set[str]()
+    if lora.target_modules == "all-linear" and names != linear_layers(model):
         raise disagreement("target_modules", lora.target_modules, str(adapter), found)
+    head = _name_of(model, model.get_output_embeddings())
+    if head in names:
+        raise UserError(
+            f"the adapter {adapter} has matrices on the output head {head}, with which TRL does not go on\n"
+            f"make it a whole model first: agentmill merge {adapter} --out MODEL",
+            ErrorCode.LORA_DIFFERS,
+        )
 
 
 def check_lora_targets(model: Any, lora: LoraConfig | None) -> None:
@@ -222,7 +249,8 @@ def check_lora_targets(model: Any, lora: LoraConfig | None) -> None:
 def linear_layers(model: Any) -> set[str]:
     """The names of the layers that ``all-linear`` means: every linear one but the output head."""
     head = model.get_output_embeddings()
-    layers = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
+    linear = (torch.nn.Linear, Conv1D)  # the latter in GPT-2
+    layers = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, linear)}
     return layers - {SCORE, *(name for name, layer in model.named_modules() if layer is head)}
 
 
@@ -258,8 +286,12 @@ def _ends(model: Any) -> tuple[Any, Any]:
     return model.get_output_embeddings(), model.get_input_embeddings()
 
 
-def _name_of(model: Any, wanted: Any) -> str | None:
-    return next((name.rpartition(".")[2] for name, layer in model.named_modules() if layer is wanted), None)
+def _name_of(model: Any, wanted: Any) -> str:
+    return _path_of(model, wanted).rpartition(".")[2]
+
+
+def _path_of(model: Any, wanted: Any) -> str:
+    return next((name for name, layer in model.named_modules() if layer is wanted), "")
 
 
 def lora_config(lora: LoraConfig | None, task: Task, tied: bool = False) -> PeftLoraConfig | None:

@@ -111,17 +111,51 @@ def _chat_template(tokenizer: Any, source: str) -> ChatTemplate:
 
 def _end_of_turn(render: Render, stops: Sequence[str]) -> str | None:
     """The first special token after an answer where a template adds more of them, as Phi-3 at the end of all."""
+    special = "|".join(map(re.escape, stops))
+    found = re.fullmatch(rf"\s*({special})\s*(?:(?:{special})\s*)+", _behind_answer(render)) if stops else None
+    return found[1] if found else None
+
+
+def _behind_answer(render: Render) -> str:
+    """What a template writes behind an answer at the end; nothing where it refuses one."""
     conversation: list[JsonObject] = [
         {"role": "user", "content": "question"},
         {"role": "assistant", "content": "the answer"},
     ]
     try:
-        tail = render(conversation, None, False).rpartition("the answer")[2]
+        return render(conversation, None, False).rpartition("the answer")[2]
     except TemplateError:
+        return ""
+
+
+def last_token(tokenizer: Any) -> int | None:
+    """The id of the last token of a conversation that ends with an answer; ``None`` where nothing is behind it."""
+    ids = tokenizer(_behind_answer(renderer(tokenizer)), add_special_tokens=False)["input_ids"]
+    return ids[-1] if ids else None
+
+
+def stop_behind_turns(model: Any, tokenizer: Any) -> str | None:
+    """Have ``model`` stop at the special token behind an answer; the token, if the model did not know to.
+
+    The end token of a base model is that of a document, and what is trained by a chat template ends turns otherwise:
+    ``generation_config.json`` then names both.
+    """
+    stops = control_tokens(tokenizer)
+    found = re.match(rf"\s*({'|'.join(map(re.escape, stops))})", _behind_answer(renderer(tokenizer))) if stops else None
+    generation = getattr(model, "generation_config", None)
+    if found is None or generation is None:
         return None
-    special = "|".join(map(re.escape, stops))
-    found = re.fullmatch(rf"\s*({special})\s*(?:(?:{special})\s*)+", tail) if stops else None
-    return found[1] if found else None
+    token, known = tokenizer.convert_tokens_to_ids(found[1]), end_tokens(model)
+    if token in known:
+        return None
+    generation.eos_token_id = [token, *known]
+    return found[1]
+
+
+def end_tokens(model: Any) -> list[int]:
+    """The ids at which ``model`` stops."""
+    found = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    return [found] if isinstance(found, int) else list(found or ())
 
 
 def renderer(tokenizer: Any, **options: Any) -> Render:

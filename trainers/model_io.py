@@ -126,20 +126,6 @@ def load_tokenizer(base: Path, template: str | None = None, trusted: bool = Fals
     return tokenizer
 
 
-def ensure_padding_token(tokenizer: Any, base: Path) -> None:
-    """See that there is a token to pad with: a reward model finds the end of a conversation by it.
-
-    Raises ``UserError`` where the tokenizer has none that can serve.
-    """
-    if tokenizer.pad_token is None:
-        # Padding is masked, so the end token can serve for both.
-        tokenizer.pad_token = tokenizer.eos_token
-    if tokenizer.pad_token_id is None:
-        raise UserError(
-            f"the tokenizer in {base} has neither a padding nor an end token; give it one", ErrorCode.TOKENIZER_UNFIT
-        )
-
-
 Task = Literal["CAUSAL_LM", "SEQ_CLS"]
 """What a model is for, in PEFT's words: to continue a text, or to give one number for all of it."""
 

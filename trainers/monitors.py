@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, TypeVar
 
 from transformers import TrainerCallback
@@ -186,6 +187,13 @@ class MarkCheckpoints(TrainerCallback):
 
 class SaveBest(TrainerCallback):
     """Asks for a checkpoint after each validation whose loss is the lowest so far."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Find the best checkpoint where the others are: transformers knows it by the path that it had."""
+        del control, kwargs
+        path = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
+        if state.best_global_step and path.is_dir():
+            state.best_model_checkpoint = str(path)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Look at the losses, which are the same in every process."""

@@ -140,9 +140,11 @@ def validation_record(
         # transformers keeps the last model where it finds no checkpoint of the best.
         if state.best_model_checkpoint is not None and Path(state.best_model_checkpoint).is_dir():
             kept = int(Path(state.best_model_checkpoint).name.rpartition("-")[2])
-        why = (
-            "its validation loss is the lowest" if kept == best["step"] else "there is none of a lower validation loss"
-        )
+        if kept == best["step"]:
+            why = "its validation loss is the lowest"
+        else:
+            lower = curve[-1]["loss"] > best["loss"]
+            why = "the one of a lower validation loss is gone" if lower else "there is none of a lower validation loss"
         say(f"the model of step {kept} of {state.global_step} is kept; {why}")
     return ValidationRecord(
         counts=found.counts,

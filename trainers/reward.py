@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
@@ -32,8 +33,8 @@ from agentmill.schemas.records.rows import PreferenceRow, ScorerRow
 from agentmill.trainers.adapters import starting_point
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import attention_mask, pad
+from agentmill.trainers.chat_template import control_tokens, last_token
 from agentmill.trainers.data import TrainingRows, open_rows, read_rows, report_rows
-from agentmill.trainers.model_io import ensure_padding_token
 from agentmill.trainers.preference_data import Comparison, Valued, encode_comparison, encode_valued
 from agentmill.trainers.reference_kl import RecordedOutputs, weighted_pair_loss
 from agentmill.trainers.run_dir import set_up_training
@@ -83,6 +84,32 @@ def check_settings(settings: RewardSettings, pairs: bool) -> None:
             " or export pairs (--to trajectory_pairs)",
             ErrorCode.KEY_NOT_FOR_THIS,
         )
+
+
+def ensure_padding_token(tokenizer: Any, base: Path) -> None:
+    """See that there is a token to pad with: a reward model finds the end of a conversation by it.
+
+    It is none that ends a conversation, which would be scored at the token before. Raises ``UserError`` where the
+    tokenizer has none that can serve.
+    """
+    if tokenizer.pad_token is None:
+        # Padding is masked, so the end token can serve for both.
+        tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.pad_token_id is None:
+        raise UserError(
+            f"the tokenizer in {base} has neither a padding nor an end token; give it one", ErrorCode.TOKENIZER_UNFIT
+        )
+    last = last_token(tokenizer)
+    if tokenizer.pad_token_id == last:
+        others = [each for each in control_tokens(tokenizer) if tokenizer.convert_tokens_to_ids(each) != last]
+        if not others:
+            raise UserError(
+                f"the tokenizer in {base} pads with {tokenizer.pad_token}, which ends conversations; give it another"
+                " pad_token",
+                ErrorCode.TOKENIZER_UNFIT,
+            )
+        say(f"the padding token is {others[0]}, since {tokenizer.pad_token} ends conversations")
+        tokenizer.pad_token = others[0]
 
 
 def report_values(rows: TrainingRows) -> None:

@@ -16,6 +16,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.monitoring import SampleConfig
 from agentmill.schemas.records.manifest import write_atomically
+from agentmill.trainers.chat_template import end_tokens
 from agentmill.trainers.command import say
 from agentmill.trainers.data import TrainingRows
 from agentmill.trainers.token_shards import ROW_IDS
@@ -114,5 +115,5 @@ class SampleGenerations(TrainerCallback):
             )
         made = whole[0, ids.shape[1] :].tolist()
         text = self._tokenizer.decode(made, skip_special_tokens=True)
-        ended = len(made) < self._max_tokens or made[-1] == self._tokenizer.eos_token_id
+        ended = len(made) < self._max_tokens or made[-1] in end_tokens(model)
         return Sample(step, prompt.row_id, self._tokenizer.decode(prompt.ids), text, ended)

@@ -19,6 +19,7 @@ from agentmill.trainers.adapters import (
     load_merged,
 )
 from agentmill.trainers.base_trainer import BaseTrainer
+from agentmill.trainers.chat_template import stop_behind_turns
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
 from agentmill.trainers.estimate import BeforeFirstStep, needed_bytes
@@ -184,6 +185,8 @@ def write_model(setup: TrainingSetup, settings: TrainSettings, task: Task) -> No
         save_whole(model, setup.tokenizer, setup.base, folder, settings.save_dtype)
     elif settings.lora.merge:
         merged = load_merged(setup.base, raw, task, settings.trust_remote_code)
+        if task == "CAUSAL_LM":
+            stop_behind_turns(merged, setup.tokenizer)
         save_whole(merged, setup.tokenizer, setup.base, folder, settings.save_dtype)
     else:
         save_adapter(raw, setup.tokenizer, folder)

@@ -14,7 +14,7 @@ from transformers import PrinterCallback, TrainingArguments
 
 from agentmill.trainers.adapters import (
     ModelFiles,
-    check_all_linear,
+    check_adapted,
     check_lora_targets,
     is_tied,
     load_adapter,
@@ -22,7 +22,8 @@ from agentmill.trainers.adapters import (
 )
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import row_order
-from agentmill.trainers.command import TrainSettings
+from agentmill.trainers.chat_template import stop_behind_turns
+from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
 from agentmill.trainers.launch import check_attention, context_parallel_size
 from agentmill.trainers.model_io import Task, every_process_loads, load_model
@@ -168,10 +169,15 @@ def load_start(setup: TrainingSetup, settings: TrainSettings, precision: str, ta
     """The model to train, with the adapter that is trained on. Raises ``UserError`` for layers it does not have."""
     lora = settings.lora
     model = load_model(setup.base, settings, precision, task)
+    token = stop_behind_turns(model, setup.tokenizer) if task == "CAUSAL_LM" else None
+    if token is not None and lora is not None and not lora.merge:
+        say(f"warning: {setup.base} does not stop at {token}, which ends turns here; have its server stop there")
+    elif token is not None:
+        say(f"the model will stop at {token}, which ends turns in its chat template, too")
     if setup.adapter is None or lora is None:
         check_lora_targets(model, lora)
         return model
-    check_all_linear(model, lora, setup.adapter)
+    check_adapted(model, lora, setup.adapter)
     return load_adapter(model, setup.adapter, lora.dropout)
 
 

@@ -10,10 +10,22 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig as PeftLoraConfig
+from peft import get_peft_model
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.lora import LoraConfig
 from agentmill.schemas.records.rows import PreferenceRow, UnpairedRow
-from agentmill.trainers.adapters import ModelFiles, load_adapter, load_merged, with_lora_of
+from agentmill.trainers.adapters import (
+    ModelFiles,
+    check_adapted,
+    check_lora_targets,
+    linear_layers,
+    load_adapter,
+    load_merged,
+    with_lora_of,
+)
 from agentmill.trainers.command import DpoSettings
 from agentmill.trainers.dpo import dpo_method
 from agentmill.trainers.dpo import main as dpo_main
@@ -63,6 +75,43 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     from safetensors.torch import load_file
 
     return load_file(folder / "adapter_model.safetensors")
+
+
+def test_an_adapter_on_a_shared_head_is_merged_into_a_head_of_its_own(
+    tokenizer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    base = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), tie_word_embeddings=True, **shape))
+    base.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    config = PeftLoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "lm_head"], init_lora_weights=False)
+    get_peft_model(base, config).save_pretrained(tmp_path / "adapter")
+    ids = torch.arange(12)[None]
+    with torch.no_grad():
+        adapted = load_adapter(load_weights(tmp_path / "base", "CAUSAL_LM", torch.float32), tmp_path / "adapter")
+        wanted = adapted.eval()(input_ids=ids).logits
+        merge = [str(tmp_path / "adapter"), "--out", str(tmp_path / "merged"), "--base", str(tmp_path / "base")]
+        assert merge_main(merge) == 0
+        found = load_weights(tmp_path / "merged", "CAUSAL_LM", torch.float32).eval()(input_ids=ids).logits
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+    assert "each has its own now" in capsys.readouterr().err
+    plain = load_weights(tmp_path / "base", "CAUSAL_LM", torch.float32)
+    with user_error("lora-differs", "the output head lm_head", "agentmill merge"):
+        check_adapted(plain, LoraConfig(target_modules=["q_proj"]), tmp_path / "adapter")
+
+
+def test_layers_of_gpt2_are_linear_ones(tmp_path: Path) -> None:
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=16, n_embd=8, n_layer=2, n_head=2))
+    assert linear_layers(model) == {"c_attn", "c_fc", "c_proj"}
+    check_lora_targets(model, LoraConfig(target_modules=["c_attn"]))
+    # PEFT keeps whole names, as c_proj is in two places.
+    paths = [f"transformer.h.{n}.{name}" for n in (0, 1) for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc")]
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"target_modules": [*paths, "mlp.c_proj"]}))
+    check_adapted(model, LoraConfig(), tmp_path)
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"target_modules": paths[:1]}))
+    with user_error("lora-differs", "all-linear"):
+        check_adapted(model, LoraConfig(), tmp_path)
 
 
 def test_its_own_matrices_learn_on(adapter: Path, config: Path, model: Path, tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 from transformers.integrations import deepspeed
 
+from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.lora import LoraConfig
 from agentmill.schemas.training import TrainConfig
 from agentmill.trainers import train_loop
+from agentmill.trainers.chat_template import stop_behind_turns
 from agentmill.trainers.command import SftSettings
 from agentmill.trainers.merge import main as merge_main
 from agentmill.trainers.model_io import kept_dtype, load_model, load_tokenizer, load_weights, save_whole
@@ -25,6 +27,7 @@ from agentmill.trainers.run_dir import WorkFolder
 from agentmill.trainers.sft import main as sft_main
 from tests.errors import codes, shows, user_error
 from tests.model import tiny_adapter
+from tests.trainers.tables import rows, write_table
 
 CODE = """
 from pathlib import Path
@@ -228,6 +231,28 @@ def test_settings_of_sampling_without_its_switch_do_not_stop_a_training_that_end
     assert json.loads((tmp_path / "out" / "config.json").read_text())["use_cache"] is True
     load_weights(tmp_path / "out", "CAUSAL_LM", torch.float32)
     assert capsys.readouterr().err == ""
+
+
+def test_a_model_stops_at_the_token_that_ends_turns(
+    copy: Path, tokenizer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A base model knows the end of a document only, and would go on behind its first answer."""
+    for name in ("generation_config.json", "config.json"):
+        found = json.loads((copy / name).read_text()) if (copy / name).exists() else {}
+        (copy / name).write_text(json.dumps({**found, "eos_token_id": 0}))
+    given = {"rows": str(write_table(tmp_path / "rows", rows())), "model": str(copy), "output": str(tmp_path / "tuned")}
+    (tmp_path / "train.yaml").write_text(dump_yaml({**given, "max_steps": 1, "save_steps": None}))
+    assert sft_main(["--config", str(tmp_path / "train.yaml")]) == 0
+    assert "the model will stop at <|im_end|>" in capsys.readouterr().err
+    written_config = json.loads((tmp_path / "tuned" / "generation_config.json").read_text())
+    assert written_config["eos_token_id"] == [tokenizer.convert_tokens_to_ids("<|im_end|>"), 0]
+    again = load_weights(tmp_path / "tuned", "CAUSAL_LM", torch.float32)
+    assert stop_behind_turns(again, tokenizer) is None
+    apart = ["--config", str(tmp_path / "train.yaml"), f"output={tmp_path / 'apart'}", "lora={merge: false}"]
+    assert sft_main(apart) == 0
+    assert "have its server stop there" in capsys.readouterr().err
+    assert merge_main([str(tmp_path / "apart"), "--out", str(tmp_path / "merged")]) == 0
+    assert json.loads((tmp_path / "merged" / "generation_config.json").read_text())["eos_token_id"] == [2, 0]
 
 
 def test_other_settings_that_cannot_be_written_again_are_refused_before_the_training(copy: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from agentmill.schemas.config import validate
 from agentmill.schemas.monitoring import DriftLimits
 from agentmill.schemas.training import DpoConfig, KtoConfig
 from agentmill.trainers import monitors
-from agentmill.trainers.monitors import EndWithoutNumbers, StopOnDrift, limit_reached, whole_points, with_eta
+from agentmill.trainers.monitors import EndWithoutNumbers, SaveBest, StopOnDrift, limit_reached, whole_points, with_eta
 from tests.errors import user_error
 
 
@@ -118,3 +119,14 @@ def test_points_of_a_validation_are_not_of_the_curve() -> None:
     two = StopOnDrift(DriftLimits.model_validate({"margin": 0.5, "window": 2}), 1)
     assert two.reason_to_stop(curve[:2]) is None, "one point is no window of two"
     assert two.reason_to_stop(curve) == "at step 3: margin is 1, above 0.5 (stop_when)"
+
+
+def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint-4").mkdir()
+    arguments = SimpleNamespace(output_dir=str(tmp_path))
+    state = SimpleNamespace(best_global_step=4, best_model_checkpoint="/before/checkpoint-4")
+    SaveBest().on_train_begin(arguments, state, None)
+    assert state.best_model_checkpoint == str(tmp_path / "checkpoint-4")
+    gone = SimpleNamespace(best_global_step=8, best_model_checkpoint="/before/checkpoint-8")
+    SaveBest().on_train_begin(arguments, gone, None)
+    assert gone.best_model_checkpoint == "/before/checkpoint-8"

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.rows import PreferenceRow, ScorerRow, SftRow
 from agentmill.trainers.merge import main as merge_main
-from agentmill.trainers.reward import main
+from agentmill.trainers.reward import ensure_padding_token, main
 from agentmill.trainers.sft import main as sft_main
 from tests.trainers.scoring import asked, scored, scored_rows
 from tests.trainers.tables import TOOLS, assistant, pair, rows, side, system, user, write_table
@@ -194,6 +195,18 @@ def test_mistakes_are_told_at_once(
         configuration.pop(name)
     (other / "tokenizer_config.json").write_bytes(msgspec.json.encode(configuration))
     assert "has neither a padding nor an end token" in refused(capsys, value_config, f"model={other}")
+
+
+def test_padding_is_no_token_that_ends_conversations(model: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.pad_token = "<|im_end|>"
+    ensure_padding_token(tokenizer, model)
+    assert tokenizer.pad_token == "<|im_end|>", "a line end follows it"
+    turn = "<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>"
+    tokenizer.chat_template = f"{{% for message in messages %}}{turn}{{% endfor %}}"
+    ensure_padding_token(tokenizer, model)
+    assert tokenizer.pad_token not in (None, "<|im_end|>")
+    assert tokenizer.pad_token_id is not None
 
 
 def test_a_model_without_padding_pads_with_its_end(value_config: Path, model: Path, tmp_path: Path) -> None:
