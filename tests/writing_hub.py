@@ -182,7 +182,8 @@ class WritingAnswer(Answer):
             data = held.get(name)
             oid = None if data is None else hashlib.sha256(data).hexdigest() if large else blob_id(data)
             mode = "lfs" if large else "regular"
-            found.append({"path": name, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+            ignored = any(f"/{line}" in f"/{name}" for line in held.get(".gitignore", b"").decode().split())
+            found.append({"path": name, "uploadMode": mode, "shouldIgnore": ignored, "oid": oid})
         self._say({"files": found})
 
     def _commit(self, repo: str, branch: str, lines: list[dict[str, Any]]) -> None:

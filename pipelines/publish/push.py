@@ -26,6 +26,8 @@ UNSENT = "nothing was sent; run the same command again"
 EMPTY = "the repository was made, is {seen} and holds nothing yet; run the same command again, what was sent is kept"
 BEGUN = "the branch {revision} was made and holds what main does; run the same command again, what was sent is kept"
 UNKNOWN = "whether it arrived is not known; run the same command again, which looks, and what was sent is kept"
+OTHERS = "nothing of yours was published; look at what is there before you run the same command again"
+GITIGNORE = ".gitignore"
 STATUSES = {
     401: ErrorCode.TOKEN_UNKNOWN,
     403: ErrorCode.TOKEN_MAY_NOT_WRITE,
@@ -96,9 +98,24 @@ def push(
                 revision=revision,
                 parent_commit=parent,
             )
-            return str(commit.oid)
     except UserError as error:
         return arrived(api, branch, files, changes, held, error)
+    if GITIGNORE in held.files:
+        check_all_there(api, branch, changes)
+    return str(commit.oid)
+
+
+def check_all_there(api: HfApi, branch: Branch, changes: Difference) -> None:
+    """Raises ``UserError`` for files that the Hub has left out of a commit, which it only logs."""
+    with push_errors(branch.repo, "whether all arrived is not known"):
+        now = remote(api, branch)
+    missing = [path for path in (*changes.added, *changes.changed) if path not in now.files]
+    if missing:
+        raise UserError(
+            f"{branch.repo}: the Hub has left out {len(missing)} files, such as {missing[0]}, which {GITIGNORE} there"
+            " names\nremove these lines, or the file, on the Hub, and run the same command again",
+            ErrorCode.HUB_REFUSES,
+        )
 
 
 def arrived(
@@ -116,7 +133,8 @@ def arrived(
     there = all(path in now.files and same(files[path], now.files[path]) for path in (*changes.added, *changes.changed))
     if now.head not in (None, held.head) and there and not now.files.keys() & set(changes.removed):
         return str(now.head)
-    raise UserError(f"{error}; {left(branch, held, now)}", error.code) from None
+    unseen = OTHERS if error.code == ErrorCode.CHANGED_MEANWHILE else left(branch, held, now)
+    raise UserError(f"{error}; {unseen}", error.code) from None
 
 
 def left(branch: Branch, held: Remote, now: Remote) -> str:

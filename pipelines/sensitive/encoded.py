@@ -24,7 +24,7 @@ BASE64_OF_ASCII = (
 """The letters that 12 bytes of ASCII make, in UTF-8 or UTF-16: tells base64 of a text from long names and paths."""
 HEX_RUN = r"(?:[0-9a-fA-F]{2}){20,}"
 """Its digits are letters of base64 as well, so it is sought in runs of that only."""
-ESCAPE_OF_ASCII = r"%[2-7][0-9a-fA-F]|\\u00[2-7][0-9a-fA-F]|\\x[2-7][0-9a-fA-F]"
+ESCAPE_OF_ASCII = r"%[2-7][0-9a-fA-F]|\\u00[2-7][0-9a-fA-F]|\\x[2-7][0-9a-fA-F]|\\/"
 ANSI_CODE = r"(?:\x1b|\\+(?:u001[bB]|x1[bB]|033|e))\[[0-9;?]*[A-Za-z]"
 
 BREAK = r"(?:[\"'`]?[ \t]*[+\\]?[ \t]*(?:\r?\n|(?:\\+r)?\\+n)[ \t]*[+>|]?[ \t]*(?:[bfru]?\\*[\"'`])?)"
@@ -43,8 +43,8 @@ SHORTEST = 16
 
 
 def _literals() -> dict[str, str]:
-    """The escapes of printable ASCII characters, in either case of their digits."""
-    found = {}
+    """The escapes of printable ASCII characters, in either case of their digits, and that of a slash in JSON."""
+    found = {"\\/": "/"}
     for code in range(0x20, 0x7F):
         for form in ("%{:02x}", "%{:02X}", "\\u00{:02x}", "\\u00{:02X}", "\\x{:02x}", "\\x{:02X}"):
             found[form.format(code)] = chr(code)

@@ -46,27 +46,38 @@ BEHIND = " behind "
 _LAST_CHARACTER = re.compile(r"\(\?:(\[\^[^\]]+\])\|\$\)$")
 """The end of a pattern whose last character belongs to the text behind the secret."""
 
+_OF_KEY = r"(?:[A-Z]+ ){0,2}PRIVATE KEY(?: BLOCK)?-----"
+_BREAK = r"(?:\s|\\+[nr])*+"
+_BETWEEN = r"(?:[^A-Za-z0-9]|\\[nrt]|[0-9]+[^A-Za-z0-9+/=]|[A-Za-z-]+: [^\n\\]*(?=[\n\\]))*+"
+"""What is between two lines of a key: their ends, numbers and quotes, and headers before the first."""
 KEY_BLOCK = re.compile(
-    r"-*BEGIN (?:[A-Z]+ ){0,2}PRIVATE KEY(?: BLOCK)?-----"
-    r".*?(?:-----END (?:[A-Z]+ ){0,2}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    rf"-*BEGIN {_OF_KEY}"
+    rf"(?:(?:(?!BEGIN ).)*?-----END {_OF_KEY}"
+    rf"|(?:{_BETWEEN}[A-Za-z0-9+/=]{{16,}})+"
+    # The last line of a key may be short.
+    rf"(?:{_BREAK}[A-Za-z0-9+/=]{{1,15}}(?={_BREAK}(?:-----END|\Z)))?(?:{_BREAK}-----END[A-Z -]*)?)",
     re.DOTALL,
 )
-"""A private key with all its lines; one that was cut off reaches to the end of its text."""
+"""A private key with all its lines; of one that was cut off, what looks like lines of it."""
 
 VALUES: Mapping[str, str] = {
     "aws_secret_key": r"([A-Za-z0-9/+]{40})[^A-Za-z0-9/+]?$",
     "azure_key": r"=([A-Za-z0-9/+]{86}==)$",
     "basic_auth": r"[Bb]asic(?:\s|%20|\+)+([A-Za-z0-9+/_-]{8,}={0,2})$"
+    r"|(?:-u|--user)[ =]?[\"']?[A-Za-z0-9._@+-]+:([^\s\"'$<>{}:\\]{8,})$"
     r"|(?:-u|--user)[ =]?[\"']?([A-Za-z0-9._@+-]+:[^\s\"'$<>{}:\\]{6,})$"
     r"|\"([A-Za-z0-9+/]{16,}={0,2})\\*\"$",
     "bearer_token": r"(?:\s|%20|\+)([A-Za-z0-9._~+/-]{20,})$",
     "named_key": rf"{KEY_NAME}{GAP}{{1,6}}([A-Za-z0-9+/_-]{{16,}})$",
-    "url_password": r"://([^/]*:[^/]+)@",
+    "url_password": r"://[^/:]*:([^/]{8,})@|://([^/]*:[^/]+)@",
     EMAIL_ADDRESS: rf"^(?:{ESCAPE_OF_ADDRESS})?({ADDRESS})$",
     PHONE_NUMBER: r"(\+[1-9].*)$",
     LOCAL_PATH: r"((?:file://)?(?:\\*/|~\\*/)[\w.@+-]+(?:\\*/[\w.@+-]+)+|[A-Za-z]:\\+Users.*)$",
 }
-"""Of kinds that are found by what is around them: the value in a match, as a group. Of others it is the whole match."""
+"""Of kinds that are found by what is around them: the value in a match, as a group. Of others it is the whole match.
+
+Of a user and a password it is the password, which may be anywhere by itself; a short one is replaced with its user.
+"""
 
 
 class Finding(NamedTuple):

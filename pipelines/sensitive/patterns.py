@@ -4,8 +4,8 @@ A secret is what lets in whoever holds it: tokens whose issuers gave them a form
 GitHub, "token formats", and by those that ``SECRETS`` names), private keys (RFC 7468, RFC 4880), JSON web tokens (RFC
 7519), bearer tokens (RFC 6750), basic authentication (RFC 7617), passwords in addresses (RFC 3986), and random values
 behind a name such as ``X_API_KEY``. Other passwords have no form and are not found. Personal data are e-mail addresses
-and telephone numbers in the international form (ITU-T E.123); names and postal addresses have no form and are not
-found. Local paths tell where things lie on the machine that made them, often with the name of its user.
+and telephone numbers in the international form (ITU-T E.123 and E.164); names and postal addresses have no form and are
+not found. Local paths tell where things lie on the machine that made them, often with the name of its user.
 
 Forms of more providers are in ``secret_rules.yaml``; ``encoded`` undoes encodings. Patterns are in the syntax of Rust's
 ``regex``, which has no look-around.
@@ -45,6 +45,9 @@ KEY_NAME = (
 )
 """What programs, headers and addresses call a key. The name alone is weak, so the value must look random."""
 
+PASSWORD = r"[^\s/:@?#\"'`<>(){}\[\]\\|]+"
+"""Of an address; that of a careless writer may hold ``@``, of which the last one is before the host."""
+
 SECRETS: Mapping[str, str] = {
     "age_key": r"AGE-SECRET-KEY-1[A-Z0-9]{58}",
     "anthropic_key": r"sk-ant-[a-z0-9]+-[A-Za-z0-9_-]{80,}",
@@ -79,7 +82,7 @@ SECRETS: Mapping[str, str] = {
     "slack_token": r"xox[abeprs]-[0-9]{6,}-[A-Za-z0-9-]{10,}",
     "stripe_key": r"[rs]k_live_[A-Za-z0-9]{24,}|whsec_[A-Za-z0-9+/]{32,}",
     "together_key": r"tgp_v1_[A-Za-z0-9_-]{40,}",
-    "url_password": r"://[^\s/:@?#\"'`<>(){}\[\]\\|*^,;]*:[^\s/:@?#\"'`<>(){}\[\]\\|]+@[A-Za-z0-9][A-Za-z0-9.-]*",
+    "url_password": rf"://[^\s/:@?#\"'`<>(){{}}\[\]\\|*^,;]*:{PASSWORD}(?:@{PASSWORD})*@[A-Za-z0-9][A-Za-z0-9.-]*",
     "xai_key": rf"xai-[A-Za-z0-9]{{60,}}{END}",
 }
 """What refuses a publication, as it reads behind ``START``. ``service_key`` has the form that many took from OpenAI."""
@@ -98,7 +101,7 @@ NO_TOKEN = r"^\D*$|(?i:your|example|placeholder|dummy)"
 HARMLESS: Mapping[str, str] = {
     **dict.fromkeys(RULES, NO_TOKEN),
     "basic_auth": r"(?i:your|example|base64|dXNlcjpwYXNz|dXNlcm5hbWU6cGFzc3dvcmQ|QWxhZGRpbjpvcGVuIHNlc2FtZQ)"
-    r"|[Bb]asic\W+(?:[a-z_-]+|[A-Z_-]+)=*$|:(?i:pass(?:word|wd)|changeme|secret)$|auth\W+[A-Za-z+/]*\W*$",
+    r"|:\[[A-Z_]+_\d+\]$|[Bb]asic\W+(?:[a-z_-]+|[A-Z_-]+)=*$|:(?i:pass(?:word|wd)|changeme|secret)$|auth\W+[A-Za-z+/]*\W*$",
     "named_key": r"(?i:your|example|dummy|placeholder|sample|replace|insert|(?:my|test|fake|mock)[_-])"
     r"|[^A-Za-z0-9+/_-]\D*$|[^A-Za-z0-9+/_-][0-9_+/-]*$|[^A-Za-z0-9+/_-](?:[A-Za-z]+[_/-]+)+[A-Za-z]*[0-9]{0,2}$",
     "bearer_token": r"^\D*$|(?i:your|example|token[_.-])",
@@ -116,7 +119,10 @@ UNSPECIFIC = {"basic_auth", "bearer_token", "named_key", "service_key", "url_pas
 
 ESCAPE_OF_ADDRESS = r"\\[nrt]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|\[[0-9;]+m"
 """As ``ESCAPE``, without what may also be a bracket or a Windows domain before a name: ``[m``, ``CORP\\bob``."""
-ADDRESS = r"[A-Za-z0-9._%+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}\b"
+LATIN = r"A-Za-z0-9\u00c0-\u024f"
+LETTER_OF_JSON = r"\\u0(?:0[c-fC-F]|1[0-9a-fA-F])[0-9a-fA-F]"
+"""An escape in JSON that is a letter of a name, as in ``m\\u00fcller``."""
+ADDRESS = rf"(?:[{LATIN}._%+-]|{LETTER_OF_JSON})+@(?:[{LATIN}-]+\.)+[A-Za-z]{{2,}}\b"
 EMAIL = rf"(?:{ESCAPE_OF_ADDRESS})?{ADDRESS}|(?:{ESCAPE_OF_ADDRESS})@"
 """With the escape before an address, whose letter is no part of it; an escape before ``@`` is no name (``NOBODY``)."""
 NOBODY = (
@@ -125,7 +131,11 @@ NOBODY = (
 )
 """Addresses that belong to nobody: domains of RFC 2606, users of Git hosts, senders that take no answer, and what only
 an escape makes one, as before a decorator in code."""
-PHONE = rf"(?:^|[^A-Za-z0-9_+]|{ESCAPE})\+[1-9]\d{{0,2}}[ .-]\(?\d{{1,4}}\)?(?:[ .-]?\d{{2,4}}){{2,4}}\b"
+PHONE = (
+    rf"(?:^|[^A-Za-z0-9_+]|{ESCAPE})\+[1-9]\d{{0,2}}[ .-]\(?\d{{1,4}}\)?(?:[ .-]?\d{{2,4}}){{2,4}}\b"
+    r"|(?:^|[^A-Za-z0-9_+\n\\])\+[1-9]\d{9,14}\b"
+)
+"""In groups, or in one as E.164 has it; a line of a difference may begin with ``+`` and any number."""
 
 PATH = (
     rf"(?:^|[\s\"'=(\[,:]|{ESCAPE})(?:file://)?(?:\\*/|~\\*/)[\w.@+-]+(?:\\*/[\w.@+-]+)+"

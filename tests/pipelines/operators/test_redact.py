@@ -98,7 +98,7 @@ def test_arguments_stay_json(tmp_path: Path) -> None:
     assert json.loads(row.tools)[0]["description"] == "ask [EMAIL_ADDRESS_1]"
 
 
-@pytest.mark.parametrize("before", ["\n", "\t", "\u00e9", "C:\\n"])
+@pytest.mark.parametrize("before", ["\n", "\t", "\u20ac", "C:\\n"])
 def test_an_address_behind_an_escape(before: str, tmp_path: Path) -> None:
     call = MessageCall(name="send", arguments=json.dumps({"to": f"x{before}anna@firm.org\n"}), id="call1")
     message = Message(role="assistant", tool_calls=[call], content="anna@firm.org")
@@ -118,7 +118,8 @@ def test_arguments_that_are_nested_too_deeply_to_be_decoded_are_redacted_as_text
 
 def test_what_cannot_be_redacted_is_dropped_without_its_text(tmp_path: Path) -> None:
     escaped = "".join(f"%{ord(each):02X}" for each in TOKEN)
-    cut = json.dumps({"key": "-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEAMIIE", "x": 1})
+    parts = {"key": "-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEAMIIE", "x": {"end": "-----END PRIVATE KEY-----"}}
+    cut = json.dumps(parts)
     call = Message(role="assistant", tool_calls=[MessageCall(name="f", arguments=cut)])
     identified = chat("a@firm.org", "a@firm.org")
     rows = [chat("a", escaped), SftRow(row_id="b", messages=[call], **MADE), identified, chat("d", "fine")]

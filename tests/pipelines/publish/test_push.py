@@ -224,11 +224,22 @@ def test_what_somebody_pushed_meanwhile_is_not_undone(hub: tuple[WritingHub, str
     theirs = {**fake.files(REPO), "theirs.txt": b"x"}
     fake.push(REPO, theirs)
     more = {**FILES, "recipe.yaml": LocalFile.of(b"name: x\n")}
-    with user_error("changed-meanwhile"):
+    with user_error("changed-meanwhile", "nothing of yours was published"):
         push(api, MAIN, more, difference(more, held, OWNED), held, False)
     assert fake.files(REPO) == theirs
     publish(address, more)
     assert contents(fake)["theirs.txt"] == b"x"
+
+
+def test_files_that_the_hub_leaves_out_are_named(hub: tuple[WritingHub, str]) -> None:
+    fake, address = hub
+    name = next(path for path in sorted(FILES) if path.endswith(".parquet"))
+    fake.push(REPO, {".gitattributes": b"", ".gitignore": f"{name}\n".encode()})
+    with user_error("hub-refuses", f"left out 1 files, such as {name}", ".gitignore"):
+        publish(address)
+    fake.push(REPO, {**fake.files(REPO), ".gitignore": b"*.tmp\n"})
+    publish(address)
+    assert name in contents(fake)
 
 
 def test_a_hub_that_is_not_there(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 
 import pytest
 
@@ -24,7 +25,7 @@ PARTS = {
     "basic_auth": "amFuZTpo" + "dW50ZXIyMg==",
     "bearer_token": "aB3d" * 6,
     "named_key": "7f3a9c" * 4,
-    "url_password": "jane:hunter2",
+    "url_password": "jane:hunter2",  # a short one is replaced with its user
 }
 """What of a secret is replaced, where its name or its address stays."""
 
@@ -72,6 +73,50 @@ def test_a_value_is_replaced_also_where_no_pattern_finds_it() -> None:
 
 def test_a_short_value_is_replaced_only_where_it_was_found() -> None:
     assert redacted("http://a:b@10.0.0.5/x", "a:b is a pair") == ["http://[URL_PASSWORD_1]@10.0.0.5/x", "a:b is a pair"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"postgres://bob:{'p@ss12' + 'word'}@10.0.0.7/x", "postgres://bob:[URL_PASSWORD_1]@10.0.0.7/x"),
+        ("call +14155552671 or whatsapp:+442079460958", "call [PHONE_NUMBER_1] or whatsapp:[PHONE_NUMBER_2]"),
+        ('{"to": "+14155552671"}', '{"to": "[PHONE_NUMBER_1]"}'),
+        ("a\n+1700000000,5\n+20240101120000", "a\n+1700000000,5\n+20240101120000"),
+        ("jos\u00e9@firma.de, m\u00fcller@firma.de", "[EMAIL_ADDRESS_1], [EMAIL_ADDRESS_2]"),
+        ("bob@m\u00fcnchen.de", "[EMAIL_ADDRESS_1]"),
+        (r'{"to": "m\u00fcller@firma.de"}', '{"to": "[EMAIL_ADDRESS_1]"}'),
+        ("\u8054\u7cfbbob@firma.de", "\u8054\u7cfb[EMAIL_ADDRESS_1]"),
+    ],
+)
+def test_whole_values_are_replaced(text: str, expected: str) -> None:
+    assert redacted(text) == [expected]
+    assert redacted(expected) == [expected]
+
+
+def test_a_password_is_replaced_wherever_it_is_used() -> None:
+    word = "Zx9k" + "Q2mW7p"
+    texts = redacted(f"connect postgres://svc:{word}@10.0.0.7/db", f'{{"cmd": "PGPASSWORD={word} psql"}}')
+    assert texts == [
+        "connect postgres://svc:[URL_PASSWORD_1]@10.0.0.7/db",
+        '{"cmd": "PGPASSWORD=[URL_PASSWORD_1] psql"}',
+    ]
+    texts = redacted(f"curl -u admin1:{word} https://h/x", f'{{"password": "{word}"}}')
+    assert texts == ["curl -u admin1:[BASIC_AUTH_1] https://h/x", '{"password": "[BASIC_AUTH_1]"}']
+    assert redacted(*texts) == texts
+
+
+def test_of_a_private_key_that_was_cut_off_only_its_lines_are_replaced() -> None:
+    begin, line = "-----BEGIN RSA PRIVATE " + "KEY-----", "MIIEpAIBAAKCAQEA" + "1234567890abcdef"
+    end = begin.replace("BEGIN", "END")
+    shown = f"$ head -2 id_rsa; ls\n{begin}\n{line}\nREADME.md  src\n$ make test\n12 passed"
+    assert redacted(shown) == ["$ head -2 id_rsa; ls\n[PRIVATE_KEY_1]\nREADME.md  src\n$ make test\n12 passed"]
+    whole = f"{begin}\n{line}\n{end}\nFound by '{begin}' in it.\nNow the plan: 1. rotate"
+    assert redacted(whole) == [f"[PRIVATE_KEY_1]\nFound by '{begin}' in it.\nNow the plan: 1. rotate"]
+    call = f'{{"head": "{begin}\\n{line}\\n", "n": 5}}'
+    assert redacted(call) == ['{"head": "[PRIVATE_KEY_1]\\n", "n": 5}']
+    began = time.process_time()
+    redacted(f"{begin}\n{line}" + "\\\\n" * 20_000 + "!")
+    assert time.process_time() - began < 5
 
 
 def test_numbers_go_on_after_an_earlier_redaction() -> None:
@@ -131,7 +176,7 @@ def test_what_is_encoded_is_replaced_where_it_is_known() -> None:
     assert redacted(hidden) == [hidden]
 
 
-def test_a_key_that_was_cut_off_reaches_to_the_end_of_its_text() -> None:
+def test_a_key_that_was_cut_off_is_replaced_with_its_short_last_line() -> None:
     assert redacted(f"see {KEY[:70]}", "next") == ["see [PRIVATE_KEY_1]", "next"]
     (text,) = redacted(json.dumps({"key": KEY, "x": 1}))
     assert json.loads(text) == {"key": "[PRIVATE_KEY_1]", "x": 1}

@@ -119,6 +119,7 @@ def test_what_only_looks_like_a_secret_is_none_however_often_it_was_escaped(time
         ("named_key", "CLIENT_SECRET=" + "9b3dZ_" * 4),
         ("url_password", "postgres://jane:" + "p^7*,x;z" + "@db.internal/x"),
         ("url_password", "redis://:" + "s3cr3t7" + "@cache:6379"),
+        ("url_password behind escapes", r"{\"u\": \"https:\/\/bob:" + "Zx9kQ2mW7p" + r"@10.0.0.7\/x\"}"),
         ("url_password", "redis://:" + "$Tr0ngPass" + "@cache:6379"),
     ],
 )
