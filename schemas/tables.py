@@ -215,6 +215,11 @@ def parquet_errors(path: Path) -> Iterator[None]:
         raise UserError(f"{path} cannot be read: {error.strerror}", ErrorCode.NOT_READABLE) from error
     except UserError as error:
         raise UserError(f"{path}: {error}", error.code) from error
+    except UnicodeEncodeError:
+        # pyarrow takes paths as text; the file itself may be sound.
+        raise UserError(
+            f"{path} cannot be read: the name of a folder is not UTF-8; rename it", ErrorCode.NOT_READABLE
+        ) from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(path, error) from error
 

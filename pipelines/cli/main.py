@@ -192,6 +192,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """The device is full, or the user's share of it is."""
 
 
+KEEPING_NOTHING = ("check", "diff", "export", "inspect", "merge", "plan", "report", "view")
+"""Commands that begin anew after an interrupt."""
+
+
 def invoke(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     debug = "--debug" in arguments
@@ -215,8 +219,9 @@ def invoke(arguments: list[str]) -> int:
         if isinstance(error, BrokenPipeError) and silenced():
             return FAILED
         if is_interrupt(error) or isinstance(error, click.Abort):
-            resume = shlex.join(["agentmill", *arguments])
-            return report(error, f"interrupted; what was finished is kept. Go on with: {resume}", INTERRUPTED, debug)
+            kept = "" if arguments[:1] and arguments[0] in KEEPING_NOTHING else "; what was finished is kept"
+            resume = f"{'Go on' if kept else 'Begin anew'} with: {shlex.join(['agentmill', *arguments])}"
+            return report(error, f"interrupted{kept}. {resume}", INTERRUPTED, debug)
         if isinstance(error, OSError) and error.errno in FULL:
             place = f" for {error.filename}" if error.filename else ""
             full = UserError(

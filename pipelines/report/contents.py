@@ -13,7 +13,17 @@ from agentmill.pipelines.recipes.summary import Row, percent
 from agentmill.pipelines.report import charts
 from agentmill.pipelines.report.charts import Share
 from agentmill.pipelines.report.drawing import Picture, Section, Sheet
-from agentmill.pipelines.report.tallies import LEVELS, STATUSES, Episodes, Judged, Statuses, Tasks, names_of, total
+from agentmill.pipelines.report.tallies import (
+    LEVELS,
+    STATUSES,
+    Episodes,
+    Judged,
+    Statuses,
+    Tasks,
+    elsewhere,
+    names_of,
+    total,
+)
 from agentmill.pipelines.runs.run import Run, Stage
 from agentmill.pipelines.view.sources import Source
 
@@ -91,7 +101,8 @@ def success_section(run: Run, found: Sequence[Episodes], judgements: Sequence[Ju
         words = ["This run has no trajectory whose outcome is known."]
         return Section(anchor="success", title="Success", words=words, sheets=sheets)
     groups = grouped(known)
-    names = names_of([each for each in run.tables if each.record == "EnvironmentSpec"], most_played(groups))
+    environments = [each for each in (*run.tables, *elsewhere(run)) if each.record == "EnvironmentSpec"]
+    names = names_of(environments, most_played(groups))
     table = by_environment(groups, names)
     rows = [row for group, environments in table.items() for row in status_rows(group, environments)]
     columns = ["trajectories", "environment", "n", *STATUSES, "share of success"]

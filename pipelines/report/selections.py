@@ -14,12 +14,9 @@ from agentmill.pipelines.recipes.summary import SELECTION_COLUMNS, Row, percent,
 from agentmill.pipelines.report.charts import Bars, parts_of
 from agentmill.pipelines.report.contents import MOST_ENVIRONMENTS, OTHERS
 from agentmill.pipelines.report.drawing import Section, Sheet
-from agentmill.pipelines.report.tallies import frames, names_of
+from agentmill.pipelines.report.tallies import elsewhere, frames, names_of
 from agentmill.pipelines.runs.run import Run
-from agentmill.pipelines.runs.tables import place_of
-from agentmill.pipelines.view.sources import Source, is_table
-from agentmill.schemas.hub import is_address
-from agentmill.schemas.tables import RECORDS, Table
+from agentmill.pipelines.view.sources import Source
 
 MOST_BARS = 30
 """Rows of bars in one picture."""
@@ -143,14 +140,6 @@ def environment_names(decided: pl.DataFrame, environments: Iterable[Source]) -> 
     counts = decided.filter(pl.col("environment") != UNKNOWN).group_by("environment").len()
     most = counts.sort(["len", "environment"], descending=[True, False]).get_column("environment").to_list()
     return names_of(environments, most[:MOST_ENVIRONMENTS])
-
-
-def elsewhere(run: Run) -> list[Source]:
-    """The tables that the entries of ``data`` name, where they are still there."""
-    given = {name: place for name, place in run.recipe.data.items() if not is_address(place)}
-    places = {name: place_of(run.folder, run.recipe.run_dir, place) for name, place in given.items()}
-    tables = [Source(name, Table.open(folder)) for name, folder in places.items() if is_table(folder)]
-    return [each for each in tables if each.record in RECORDS]
 
 
 def empty(schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:

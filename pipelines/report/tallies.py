@@ -13,9 +13,12 @@ import polars as pl
 
 from agentmill.pipelines.calibration import Identity, judges_in
 from agentmill.pipelines.recipes.outline import Planned
-from agentmill.pipelines.view.sources import Source, opened_file
+from agentmill.pipelines.runs.run import Run
+from agentmill.pipelines.runs.tables import place_of
+from agentmill.pipelines.view.sources import Source, is_table, opened_file
+from agentmill.schemas.hub import is_address
 from agentmill.schemas.records.trajectory import OutcomeStatus
-from agentmill.schemas.tables import Table, read_columns
+from agentmill.schemas.tables import RECORDS, Table, read_columns
 
 BATCH_ROWS = 50_000
 LEVELS = 20
@@ -127,6 +130,14 @@ def leaf(path: str, present: Sequence[str]) -> pl.Expr:
     if inner[:2] == ["list", "element"]:
         return pl.col(name).list.eval(pl.element().struct.field(inner[2])).list.max()
     return pl.col(name).struct.field(inner[0]) if inner else pl.col(name)
+
+
+def elsewhere(run: Run) -> list[Source]:
+    """The tables that the entries of ``data`` name, where they are still there."""
+    given = {name: place for name, place in run.recipe.data.items() if not is_address(place)}
+    places = {name: place_of(run.folder, run.recipe.run_dir, place) for name, place in given.items()}
+    tables = [Source(name, Table.open(folder)) for name, folder in places.items() if is_table(folder)]
+    return [each for each in tables if each.record in RECORDS]
 
 
 def names_of(sources: Iterable[Source], ids: Sequence[str]) -> dict[str, str]:

@@ -146,7 +146,8 @@ def build(path: Path, folder: Path, token_ids: bool = False, title: str | None =
     # Of a link the folder that it leads to: the rename would replace the link itself.
     folder = folder.resolve()
     found = sources(path)
-    wanted = digest(FORMAT, [[each.name, each.table.digest] for each in found], token_ids, static_digest())
+    title = title or path.resolve().name
+    wanted = digest(FORMAT, title, [[each.name, each.table.digest] for each in found], token_ids, static_digest())
     with disk_errors(folder):
         there = whole_view(folder, wanted)
         if there is not None:

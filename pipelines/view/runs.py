@@ -103,9 +103,9 @@ class Runs:
 
 
 def title(trajectory: Trajectory) -> str | None:
-    """The beginning of what the user asked first."""
+    """The beginning of what the user asked first; ``None`` where that is nothing."""
     asked = (each for each in trajectory.content if isinstance(each, TextObservation) and each.source == "user")
-    first = next(asked, None)
+    first = next((each for each in asked if each.content.strip()), None)
     return None if first is None else shortened(first.content)
 
 

@@ -44,6 +44,13 @@ def test_what_is_no_parquet_file_is_named(content: bytes, shard: Path) -> None:
     assert "delete it and run again what writes it" in refused(shard)
 
 
+def test_a_folder_whose_name_is_no_text_does_not_make_its_files_damaged(shard: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(shard.parent.parent) + b"\xff"))
+    shard.parent.parent.rename(folder)
+    with user_error("not-readable", "not UTF-8; rename it"):
+        read_shard(folder / "data" / shard.name, Trajectory)
+
+
 @pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
 def test_a_truncated_file_is_named(share: float, shard: Path) -> None:
     data = shard.read_bytes()

@@ -142,6 +142,19 @@ def test_an_interrupt_is_one_whatever_it_came_out_as(
     assert (invoke(["fail"]), capsys.readouterr().err) == (code, f"agentmill: {line}\n")
 
 
+def test_a_command_that_begins_anew_does_not_promise_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "agentmill", broken(interrupted_within_a_lock))
+    monkeypatch.setattr(module, "KEEPING_NOTHING", ("fail",))
+    assert invoke(["fail"]) == 130
+    assert capsys.readouterr().err == "agentmill: interrupted. Begin anew with: agentmill fail\n"
+
+
+def test_commands_that_begin_anew_are_commands() -> None:
+    assert {*module.KEEPING_NOTHING} <= {*agentmill.list_commands(click.Context(agentmill))}
+
+
 def test_commands_are_listed_in_the_order_of_work() -> None:
     context = click.Context(agentmill)
     assert agentmill.list_commands(context)[:2] == ["run", "synthesize"]

@@ -49,6 +49,15 @@ def test_each_selection_has_its_counts_and_reasons(folder: Path) -> None:
     assert len(groups.rows) == 3 + 3 + 3
 
 
+def test_environments_that_were_made_elsewhere_have_their_names_in_all_sections(tmp_path: Path) -> None:
+    write_table(tmp_path / "elsewhere/worlds", [spec("env1", name="boxes")])
+    steps = [{"operator": "expert", "policy": "p", "tasks": "worlds", "environments": "worlds", "as": "explored"}]
+    root = write_recipe(tmp_path / "run", steps, data={"worlds": str(tmp_path / "elsewhere/worlds")})
+    write_table(root / "explored", [run_of("a1", True, 1)])
+    write_report(root, tmp_path / "page.html")
+    assert "boxes (pddl) env1" in (tmp_path / "page.html").read_text("utf-8")
+
+
 def test_selections_by_environment_difficulty_and_outcome(folder: Path) -> None:
     found = {(row[1], row[2]): row[3:] for row in group_rows(read_run(folder))}
     assert found == {

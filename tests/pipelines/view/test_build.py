@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -16,9 +17,10 @@ from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.view import build as building
 from agentmill.pipelines.view.build import FORMAT, PER_FILE, STAMP, STATIC, build
 from agentmill.pipelines.view.js_shards import JsShards, Texts, TextSets, literal, shortened
+from agentmill.pipelines.view.runs import title
 from agentmill.schemas.records.verdict import Label
 from agentmill.schemas.tables import write_manifest
-from tests.builders import outcome, trajectory, verdict
+from tests.builders import outcome, seen, trajectory, verdict
 from tests.errors import user_error
 from tests.pipelines.view.example_run import ATTACK, ATTACKS, HOSTILE_ID
 
@@ -180,6 +182,22 @@ def test_a_view_is_made_again_only_if_something_changed(tmp_path: Path) -> None:
     assert made
     assert second.digest != first.digest
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_copied_run_has_a_view_of_its_own_name(tmp_path: Path) -> None:
+    seed_table(tmp_path / "one/runs", [trajectory()])
+    build(tmp_path / "one", tmp_path / "one/view")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    _, made = build(tmp_path / "two", tmp_path / "two/view")
+    assert made
+    assert index(tmp_path / "two/view")["title"] == "two"
+
+
+def test_a_run_whose_first_words_are_blank_is_listed_by_others_or_its_id(tmp_path: Path) -> None:
+    blank = [seen(" \n"), seen("")]
+    for content, told in ((blank, None), ([*blank, seen("Go on.")], "Go on.")):
+        asked = [msgspec.structs.replace(each, source="user") for each in content]
+        assert title(trajectory(content=asked)) == told
 
 
 def test_of_a_table_its_rows_and_what_is_said_of_them_are_shown(run: Path, tmp_path: Path) -> None:

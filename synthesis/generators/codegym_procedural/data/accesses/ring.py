@@ -1,5 +1,7 @@
 """
-about: The NOUNS stand in a circle, in order from the one with a mark, where you are.
+about: >-
+  The NOUNS stand in a circle, in order from the one with a mark, where you are. They count as a row from it on, so the
+  last and the first are not side by side.
 tools:
   - name: step
     description: Steps to the next NOUN of the circle.
