@@ -5,6 +5,7 @@ Supported are STRIPS, typing, negative preconditions and equality; every other f
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -211,8 +212,9 @@ def _check_types(parents: Mapping[str, str], section: Node) -> None:
 
 def _check_names(section: Node, scope: Scope, kind: str) -> None:
     # PDDL keeps these names apart, and the library takes such an object for the predicate.
-    for node in section.tail:
-        if node.word in scope.arities:
+    for before, node in itertools.pairwise(section.children):
+        # What follows a hyphen is a type.
+        if node.word in scope.arities and before.word != "-":
             raise PddlError(f"the {kind} {node.word!r} has the name of a predicate", node.where(), "another name")
 
 

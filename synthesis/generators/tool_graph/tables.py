@@ -91,11 +91,7 @@ def sheet_of(noun: str, tools: Sequence[Understood], resources: Collection[str])
     columns = [_column(name, part, resources, all(name in each for each in given)) for name, part in found.items()]
     key = Column(name=key_of(noun), type="integer", label=f"{noun.replace('_', ' ')} number")
     table = Table(name=table_name(noun), noun=noun.replace("_", " "), columns=(key, *columns))
-    others = [
-        name
-        for name, part in found.items()
-        if part.field.kind in ("number", "boolean") or (part.field.kind == "integer" and part.field.values)
-    ]
+    others = [name for name, part in found.items() if part.field.kind in ("number", "boolean") or _is_choice(part)]
     missing = [given for name, given in left_out.items() if name not in found]
     return Sheet(table, found, missing, [*sorted(texts), *others])
 

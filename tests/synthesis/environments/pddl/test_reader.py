@@ -99,6 +99,10 @@ def test_objects_of_any_kind_are_read_where_no_predicate_takes_them(things: str)
 def test_a_predicate_may_bear_the_name_of_a_type() -> None:
     domain = read_domain(WAREHOUSE.replace("busy", "crate"))
     assert "crate" in domain.fluents()
+    assert read_problem(WAREHOUSE_PROBLEM.replace("busy", "crate"), domain).objects[-2:] == (
+        Typed("crate2", "crate"),
+        Typed("rob", "robot"),
+    )
 
 
 DOMAIN_MISTAKES = {
