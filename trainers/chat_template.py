@@ -134,6 +134,9 @@ def last_token(tokenizer: Any) -> int | None:
     return ids[-1] if ids else None
 
 
+WILL_STOP = "the model will stop at {token}, which ends turns in its chat template, too"
+
+
 def stop_behind_turns(model: Any, tokenizer: Any) -> str | None:
     """Have ``model`` stop at the special token behind an answer; the token, if the model did not know to.
 

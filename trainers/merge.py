@@ -23,7 +23,7 @@ from transformers.utils import logging
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.trainers.adapters import adapter_folder, adapter_task, base_of, load_merged
-from agentmill.trainers.chat_template import stop_behind_turns
+from agentmill.trainers.chat_template import WILL_STOP, stop_behind_turns
 from agentmill.trainers.data import ROWS_SEEN
 from agentmill.trainers.model_io import load_errors, save_whole
 from agentmill.trainers.run_dir import RECORD, space_errors
@@ -71,7 +71,7 @@ def merge(adapter: Path, output: Path, base: str | None, trusted: bool = False) 
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trusted)
         merged = load_merged(folder, adapter, task, trusted)
         if task == "CAUSAL_LM" and tokenizer.chat_template and (token := stop_behind_turns(merged, tokenizer)):
-            say(f"the model will stop at {token}, which ends turns in its chat template, too")
+            say(WILL_STOP.format(token=token))
         save_whole(merged, tokenizer, folder, made)
         if (adapter / RECORD).is_file():
             for name in (RECORD, ROWS_SEEN):

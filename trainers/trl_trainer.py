@@ -22,7 +22,7 @@ from agentmill.trainers.adapters import (
 )
 from agentmill.trainers.base_trainer import BaseTrainer
 from agentmill.trainers.batching import row_order
-from agentmill.trainers.chat_template import stop_behind_turns
+from agentmill.trainers.chat_template import WILL_STOP, stop_behind_turns
 from agentmill.trainers.command import TrainSettings, say
 from agentmill.trainers.data import TrainingRows
 from agentmill.trainers.launch import check_attention, context_parallel_size
@@ -173,7 +173,7 @@ def load_start(setup: TrainingSetup, settings: TrainSettings, precision: str, ta
     if token is not None and lora is not None and not lora.merge:
         say(f"warning: {setup.base} does not stop at {token}, which ends turns here; have its server stop there")
     elif token is not None:
-        say(f"the model will stop at {token}, which ends turns in its chat template, too")
+        say(WILL_STOP.format(token=token))
     if setup.adapter is None or lora is None:
         check_lora_targets(model, lora)
         return model

@@ -219,7 +219,8 @@ def invoke(arguments: list[str]) -> int:
         if isinstance(error, BrokenPipeError) and silenced():
             return FAILED
         if is_interrupt(error) or isinstance(error, click.Abort):
-            kept = "" if arguments[:1] and arguments[0] in KEEPING_NOTHING else "; what was finished is kept"
+            command = next((each for each in arguments if not each.startswith("-")), "")
+            kept = "" if command in KEEPING_NOTHING else "; what was finished is kept"
             resume = f"{'Go on' if kept else 'Begin anew'} with: {shlex.join(['agentmill', *arguments])}"
             return report(error, f"interrupted{kept}. {resume}", INTERRUPTED, debug)
         if isinstance(error, OSError) and error.errno in FULL:

@@ -35,13 +35,14 @@ def refuse_other_work(folder: Path, wanted: Provenance, order: Sequence[str]) ->
         plan = read_note(path / PLAN, Plan)
         changes = [] if plan is None else changed(plan.provenance, wanted) or _turned(plan.order, order)
         damaged = plan is None and (path / PLAN).exists()
-        if damaged and (done := used_inputs(Workspace(str(folder), path.name))):
+        done = used_inputs(Workspace(str(folder), path.name)) if damaged or changes else 0
+        if damaged and done:
             raise UserError(
                 f"{folder} is unfinished, and {path / PLAN} is damaged: its {done:,} inputs that are done cannot be"
                 " taken over\nrun again with --replace to make it anew, or with another run_dir=…",
                 ErrorCode.JOURNAL_UNREADABLE,
             )
-        if changes and (done := used_inputs(Workspace(str(folder), path.name))):
+        if changes and done:
             raise UserError(
                 f"{folder} is unfinished, and its {done:,} inputs that are done were made differently:"
                 f" {shown(changes)}\n"

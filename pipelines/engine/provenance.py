@@ -125,7 +125,7 @@ def changed(held: Provenance, wanted: Provenance) -> list[str]:
     operator = [] if held.operator == wanted.operator else [f"operator: {held.operator} -> {wanted.operator}"]
     config = differences(held.config, wanted.config) if held.config_digest != wanted.config_digest else []
     # Two digests show nobody that a file has changed.
-    records = "the records it starts from, of its files if it reads any: changed"
+    records = "seeds (the records, or the file, that it starts from): changed"
     config = [_SEED_DIGESTS.sub(records, each) for each in config]
     held_inputs = _numbered_anew(held.inputs, wanted.inputs)
     names = sorted({*held_inputs, *wanted.inputs})

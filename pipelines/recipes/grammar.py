@@ -181,9 +181,9 @@ def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     data = override({**data, **{key: {} for key in lacking}}, [each for each in overrides if each not in of_steps])
     data = written_out(data, path.parent)
     data = override(data, [by_position(each, data) for each in of_steps])
-    # A step may be given in short form there, too.
+    # A step may be given in short form there, too. Two names where a training takes one table are rather a mistake.
     if of_steps and isinstance(data.get("steps"), list):
-        data = {**data, "steps": long_steps(data["steps"])}
+        data = {**data, "steps": long_steps(data["steps"], weighted=True)}
     if "run_dir" not in data and isinstance(data.get("name"), str):
         data = {**data, "run_dir": f"runs/{data['name']}"}
     return validate(Recipe, data, str(path)).ordered([*data])

@@ -107,18 +107,23 @@ def step_files(folder: Path) -> Iterator[Path]:
     return (each for each in folder.glob("*/*.yaml") if each.parent.name != SKETCHES)
 
 
-def long_steps(steps: list[Any]) -> list[Any]:
-    """A list of steps in long form; before a training on several tables of rows comes the ``mix`` of these."""
-    return [each for step in steps for each in mixed_before(long_form(step))]
+def long_steps(steps: list[Any], weighted: bool = False) -> list[Any]:
+    """A list of steps in long form; before a training on several tables of rows comes the ``mix`` of these.
+
+    ``weighted``: only where they have weights; a list of names is left to validation.
+    """
+    return [each for step in steps for each in mixed_before(long_form(step, weighted), weighted)]
 
 
-def mixed_before(step: Any) -> list[Any]:
+def mixed_before(step: Any, weighted: bool) -> list[Any]:
     """A training on several tables as a ``mix`` and a training on its rows; any other step as it is.
 
     Raises ``UserError`` for entries of ``rows`` that are no tables with weights.
     """
     rows = step.get("rows") if isinstance(step, dict) else None
     if not isinstance(rows, list) or (len(rows) == 1 and isinstance(rows[0], str)) or not is_training(step):
+        return [step]
+    if weighted and all(isinstance(each, str) for each in rows):
         return [step]
     name = f"{step.get('as') or step['operator']}_rows"
     weights = dict(map(weighted_table, rows))
@@ -151,17 +156,18 @@ def is_training(step: Mapping[str, Any]) -> bool:
     return hasattr(operator_type(step), "trainer")
 
 
-def long_form(step: Any) -> Any:
+def long_form(step: Any, weighted: bool = False) -> Any:
     """A step, and all steps in it, with ``operator`` and ``as``; what is no step is left to validation."""
     if not isinstance(step, dict) or not step:
         return step
     step = operator_named(step)
     # The `steps` of a view are conditions, in which the name of an operator means something else.
     if step.get("operator") == ITERATE and isinstance(step.get("steps"), list):
-        step = {**step, "steps": long_steps(step["steps"])}
+        step = {**step, "steps": long_steps(step["steps"], weighted)}
     if step.get("operator") == FORK and isinstance(step.get("routes"), dict):
         routes = {
-            name: long_steps(steps) if isinstance(steps, list) else steps for name, steps in step["routes"].items()
+            name: long_steps(steps, weighted) if isinstance(steps, list) else steps
+            for name, steps in step["routes"].items()
         }
         step = {**step, "routes": routes}
     return in_one_word(step)

@@ -112,22 +112,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         text = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        documents = sorted(each.name for each in folder.glob("*.jsonl"))
-        if documents:
-            raise UserError(
-                f"{folder} is no table: it holds {', '.join(documents[:3])}; read that, or make a table of it with"
-                " agentmill normalize",
-                ErrorCode.TABLE_MISSING,
-            ) from None
-        if not any((folder / name).exists() for name in ("data", "dropped", ".work", TEMPORARY_FOLDER)):
-            raise UserError(
-                f"{folder} holds no table; expected the folder of a table, with {MANIFEST_NAME}",
-                ErrorCode.TABLE_MISSING,
-            ) from None
-        raise UserError(
-            f"{folder} is no table: it has no {MANIFEST_NAME}; run again what writes it, it resumes",
-            ErrorCode.TABLE_UNFINISHED,
-        ) from None
+        raise _without_manifest(folder) from None
     except OSError as error:
         raise UserError(
             f"{path} cannot be read ({error.strerror}); make it readable, or name another table",
@@ -149,6 +134,25 @@ def read_manifest(folder: Path) -> Manifest:
                 ErrorCode.FILE_NAME_UNSAFE,
             )
     return manifest
+
+
+def _without_manifest(folder: Path) -> UserError:
+    """The error for a folder without a manifest, by what else is in it."""
+    documents = sorted(each.name for each in folder.glob("*.jsonl"))
+    if documents:
+        return UserError(
+            f"{folder} is no table: it holds {', '.join(documents[:3])}; read that, or make a table of it with"
+            " agentmill normalize",
+            ErrorCode.TABLE_MISSING,
+        )
+    if not any((folder / name).exists() for name in ("data", "dropped", ".work", TEMPORARY_FOLDER)):
+        return UserError(
+            f"{folder} holds no table; expected the folder of a table, with {MANIFEST_NAME}", ErrorCode.TABLE_MISSING
+        )
+    return UserError(
+        f"{folder} is no table: it has no {MANIFEST_NAME}; run again what writes it, it resumes",
+        ErrorCode.TABLE_UNFINISHED,
+    )
 
 
 def write_atomically(path: Path, data: bytes | memoryview, temporary_folder: Path) -> None:

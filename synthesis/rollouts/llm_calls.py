@@ -65,7 +65,7 @@ async def words_of(
 async def words_if_any(
     policy: Policy, episode_id: str, system_prompt: str, content: Sequence[AnyItem], seed: int, whole: bool = False
 ) -> tuple[MessageAction | None, Usage]:
-    """As ``words_of``, with ``None`` where the policy says nothing; each try has a seed of its own.
+    """As ``words_of``, with ``None`` where the policy answers nothing; each try has a seed of its own.
 
     ``whole``: words that were cut off count as none.
     """

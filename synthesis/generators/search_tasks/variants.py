@@ -180,9 +180,7 @@ def _titles_in(text: str, facts: CorpusFacts) -> set[str]:
 
 
 def _places(facts: CorpusFacts, statement: str, between: tuple[int, int] = (0, 0)) -> set[tuple[str, str]]:
-    """Where a statement holds: documents, with what they say there. Labels stand for anything, ``[=]`` for a number in
-    a range.
-    """
+    """Where a statement holds: documents, with their text there. Labels match anything, ``[=]`` a number in a range."""
     parts = _LABEL.split(statement)
     labels = ["([\\d,]+)" if label == "[=]" else ".+?" for label in _LABEL.findall(statement)]
     pattern = re.compile("".join(re.escape(part) + label for part, label in zip(parts, [*labels, ""], strict=True)))

@@ -180,7 +180,7 @@ def test_a_loop_ends_when_its_measure_falls_and_what_follows_takes_its_last_roun
 ) -> None:
     """The measures are given, since no model is trained here; all else is real."""
     values = {"round-01": 0.5, "round-02": 0.25, "round-03": 1.0}
-    monkeypatch.setattr(stopping, "measured", lambda until, file: values[file.parent.parent.name])
+    monkeypatch.setattr(stopping, "measured", lambda until, file: [values[file.parent.parent.name]])
     write_environments(tmp_path)
     compare = {**COMPARE, "models": {"planner": "planner"}, "constrained": []}
     until = {"metric": "evaluation.success", "falls": 0.1}

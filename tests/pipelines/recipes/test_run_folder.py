@@ -79,7 +79,7 @@ def test_a_changed_input_file_is_named_as_the_change(tmp_path: Path, capsys: pyt
     data.write_text(json.dumps({"messages": turns * 2}) + "\n", encoding="utf-8")
     assert agentmill("run", recipe) == 2
     shown = capsys.readouterr().err
-    assert "was made differently: the records it starts from, of its files if it reads any: changed" in shown
+    assert "was made differently: seeds (the records, or the file, that it starts from): changed" in shown
     assert agentmill("run", recipe, "--replace") == 0
 
 

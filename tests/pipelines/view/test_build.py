@@ -195,9 +195,9 @@ def test_a_copied_run_has_a_view_of_its_own_name(tmp_path: Path) -> None:
 
 def test_a_run_whose_first_words_are_blank_is_listed_by_others_or_its_id(tmp_path: Path) -> None:
     blank = [seen(" \n"), seen("")]
-    for content, told in ((blank, None), ([*blank, seen("Go on.")], "Go on.")):
+    for content, expected in ((blank, None), ([*blank, seen("Go on.")], "Go on.")):
         asked = [msgspec.structs.replace(each, source="user") for each in content]
-        assert title(trajectory(content=asked)) == told
+        assert title(trajectory(content=asked)) == expected
 
 
 def test_of_a_table_its_rows_and_what_is_said_of_them_are_shown(run: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """
-about: The NOUNS stand in rows and columns, both numbered from 0; read row by row, as one long row.
+about: The NOUNS are in rows and columns, both numbered from 0; read row by row, as one long row.
 told: There are $rows rows and $columns columns.
 where:
   row: {type: integer}

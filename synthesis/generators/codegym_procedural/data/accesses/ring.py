@@ -1,6 +1,6 @@
 """
 about: >-
-  The NOUNS stand in a circle, in order from the one with a mark, where you are. They count as a row from it on, so the
+  The NOUNS are in a circle, in order from the one with a mark, where you are. They count as a row from it on, so the
   last and the first are not side by side.
 tools:
   - name: step
