@@ -14,7 +14,7 @@ from agentmill.schemas.dialects import DIALECTS
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.format import FormatError
-from agentmill.schemas.messages.dialect import Dialect, ParsedText, calls_of, unsayable
+from agentmill.schemas.messages.dialect import Dialect, ParsedText, calls_of, read_text, unsayable
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, AnyAction
 
@@ -96,7 +96,7 @@ class SeveralDialects:
         raise why
 
     def _read(self, text: str) -> list[AnyAction]:
-        parsed = self.read(text)
+        parsed = read_text(self, text)
         return parsed.actions if parsed is not None else []
 
 

@@ -7,6 +7,7 @@ only looks like a call (cut off, no JSON, no closing tag) stays prose.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +19,7 @@ from agentmill.schemas.records.trajectory import Action, AnyAction, ApiAction, C
 
 INPUT = "input"
 """The name of a call's only argument where the text names none."""
+_THOUGHT = re.compile(r"\s*<think>.*?</think>\s*", re.DOTALL)
 
 
 class ParsedText(msgspec.Struct, frozen=True, gc=False):
@@ -60,6 +62,24 @@ class Block(NamedTuple):
     start: int
     end: int
     action: ApiAction | CodeAction
+
+
+def read_text(dialect: Dialect, text: str) -> ParsedText | None:
+    """The actions in ``text``; ``None`` if it holds none in the dialect.
+
+    A call within the ``<think>…</think>`` that the text begins with was only considered, and is no action. It is a part
+    of the description, as all that precedes a call.
+    """
+    thought = _THOUGHT.match(text)
+    if thought is None or dialect.read(thought[0]) is None:
+        return dialect.read(text)
+    parsed = dialect.read(text[thought.end() :])
+    if parsed is None:
+        return None
+    first, *others = parsed.actions
+    before = thought[0] + first.description if first.description else thought[0].removesuffix("\n")
+    actions = [msgspec.structs.replace(first, description=before), *others]
+    return msgspec.structs.replace(parsed, actions=actions, plainest=None)
 
 
 def is_terminal(dialect: Dialect, action: AnyAction) -> bool:
@@ -152,7 +172,7 @@ def _between(prose: str, first: bool) -> str:
 
 
 def _read(dialect: Dialect, text: str) -> list[AnyAction]:
-    parsed = dialect.read(text)
+    parsed = read_text(dialect, text)
     return parsed.actions if parsed else []
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr
 from agentmill.schemas.format import FormatError
 from agentmill.schemas.messages.calls import CallReader
 from agentmill.schemas.messages.conversation import Conversation, Flag, Text, key
-from agentmill.schemas.messages.dialect import Dialect, ParsedText, is_plainest, is_terminal
+from agentmill.schemas.messages.dialect import Dialect, ParsedText, is_plainest, is_terminal, read_text
 from agentmill.schemas.messages.parts import REASONING, Image, opening_of, read_parts, reasoning_of, rest_of, speaker_of
 from agentmill.schemas.messages.surface_text import Spelling, Wordings, wording
 from agentmill.schemas.records.record import JsonObject
@@ -225,7 +225,7 @@ class MessageReader:
         self, text: str, index: int, train: bool | None, agent: str | None = None, reasoning: str | None = None
     ) -> None:
         conversation, dialect, turn = self.conversation, self.dialect, self.conversation.turn
-        parsed = dialect.read(text) if dialect else None
+        parsed = read_text(dialect, text) if dialect else None
         if parsed is None or dialect is None:
             message = MessageAction(content=text, reasoning_content=reasoning, turn=turn, agent=agent, train=train)
             if dialect and dialect.compose([message]) != text:

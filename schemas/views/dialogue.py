@@ -8,10 +8,11 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.schemas.config import Config
+from agentmill.schemas.dialects.react import React
 from agentmill.schemas.dialects.tool_text import ToolFormat, written_out
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.rows import Message
-from agentmill.schemas.records.trajectory import Tool, Trajectory
+from agentmill.schemas.records.trajectory import CodeAction, Tool, Trajectory
 from agentmill.schemas.views.conversation import ConversationTurn, conversation, tools_text
 from agentmill.schemas.views.roles import linearized, perspectives, placed, plays, seen_as, seen_by, several_agents
 from agentmill.schemas.views.view import Unused
@@ -48,13 +49,17 @@ class Dialogue(Config):
     def dialogue(self, trajectory: Trajectory) -> list[ConversationTurn]:
         """The conversation, none of it marked for training.
 
-        Raises ``Unused`` if who is asked for never acts, or if nobody is, of a run of ours that several agents live.
+        Raises ``Unused`` if who is asked for never acts, or if nobody is, of a run of ours that several agents live, or
+        if ReAct has no words for a turn.
         """
         seen, places = self._seen(trajectory)
-        dialogue = placed(conversation(msgspec.structs.replace(seen, system_prompt=self._system_prompt(seen))), places)
+        untold = placed(conversation(msgspec.structs.replace(seen, system_prompt=self._system_prompt(seen))), places)
         if self.role is not None:  # what is asked for is no aside
-            dialogue = [msgspec.structs.replace(turn, aside=False) for turn in dialogue]
-        return with_tool_text(dialogue, seen.tools, self.tool_format)
+            untold = [msgspec.structs.replace(turn, aside=False) for turn in untold]
+        dialogue = with_tool_text(untold, seen.tools, self.tool_format)
+        if self.tool_format == "react" and dialogue != untold:
+            _check_react(untold, trajectory)
+        return dialogue
 
     def tools_column(self, trajectory: Trajectory) -> str | None:
         """The tools as the row holds them; none where the conversation lists them itself, or ``role`` has none."""
@@ -96,6 +101,17 @@ def with_tool_text(
     """The conversation in ``tool_format``, as ``written_out`` says."""
     written = written_out([turn.message for turn in conversation], tools, tool_format)
     return [_joined(message, [conversation[place] for place in places]) for message, places in written]
+
+
+def _check_react(dialogue: Sequence[ConversationTurn], trajectory: Trajectory) -> None:
+    """Raises ``Unused`` for a turn that ReAct cannot tell: its text would be read as other actions."""
+    for turn in dialogue:
+        if turn.step is None:
+            continue
+        if any(isinstance(trajectory.content[item], CodeAction) for item in turn.items):
+            raise Unused("unsayable", "an action of ReAct runs no code")
+        if turn.message.tool_calls and turn.message.content and React().read(turn.message.content) is not None:
+            raise Unused("unsayable", "a thought holds an action, which ReAct would take for the one that was done")
 
 
 def _joined(message: Message, turns: Sequence[ConversationTurn]) -> ConversationTurn:

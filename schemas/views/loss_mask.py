@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, Tag
 from agentmill.schemas.conditions import Condition
 from agentmill.schemas.config import Config
 from agentmill.schemas.records.rows import Message
-from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.trajectory import Action, Trajectory
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.conversation import ConversationTurn, is_copied, went_wrong
 from agentmill.schemas.views.view import UnusableWeight
@@ -51,23 +51,30 @@ class LossRule(Config):
         self, dialogue: Sequence[ConversationTurn], trajectory: Trajectory, annotations: Annotations
     ) -> list[Message]:
         """The messages, marked. Raises ``UnusableWeight`` for a step with loss."""
-        return [self._marked(turn, trajectory, annotations) for turn in dialogue]
+        marks = {item.train for item in trajectory.content if isinstance(item, Action)}
+        # OpenAI's format marks what is not to be learnt, and leaves the default to all else.
+        learnt = (True, None) if False in marks and True not in marks else (True,)
+        return [self._marked(turn, trajectory, annotations, learnt) for turn in dialogue]
 
-    def _marked(self, turn: ConversationTurn, trajectory: Trajectory, annotations: Annotations) -> Message:
-        if turn.step is None or not self._carries(turn, trajectory, annotations):
+    def _marked(
+        self, turn: ConversationTurn, trajectory: Trajectory, annotations: Annotations, learnt: Sequence[bool | None]
+    ) -> Message:
+        if turn.step is None or not self._carries(turn, trajectory, annotations, learnt):
             return turn.message
         weight = 1.0 if self.weight is None else step_weight(self.weight, trajectory, annotations, turn.step)
         # With a weight of 0 the message would count as trained, and teach nothing.
         return msgspec.structs.replace(turn.message, train=True, weight=weight) if weight else turn.message
 
-    def _carries(self, turn: ConversationTurn, trajectory: Trajectory, annotations: Annotations) -> bool:
+    def _carries(
+        self, turn: ConversationTurn, trajectory: Trajectory, annotations: Annotations, learnt: Sequence[bool | None]
+    ) -> bool:
         content, step = trajectory.content, turn.step
         if step is None or step in annotations.repeated:
             return False
         conditions = self._copied_conditions() if is_copied(content, turn.items) else self.steps
         if conditions is None:
             return False
-        if self.loss == "source" and not all(content[item].train is True for item in turn.items):
+        if self.loss == "source" and not all(content[item].train in learnt for item in turn.items):
             return False
         if self.loss == "not_error" and went_wrong(content, turn.items):
             return False
@@ -78,6 +85,11 @@ class LossRule(Config):
         if isinstance(self.copied, str):
             return [] if self.copied == "all" else None
         return self.copied
+
+
+def silenced(message: Message) -> Message:
+    """The message without loss."""
+    return msgspec.structs.replace(message, train=False, weight=1.0, argument_loss="trained")
 
 
 def step_weight(criterion: Criterion, trajectory: Trajectory, annotations: Annotations, step: int) -> float:

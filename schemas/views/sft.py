@@ -16,9 +16,9 @@ from agentmill.schemas.records.trajectory import Action, AnyItem, Trajectory
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.conversation import with_system
 from agentmill.schemas.views.dialogue import Dialogue
-from agentmill.schemas.views.loss_mask import LossRule
+from agentmill.schemas.views.loss_mask import LossRule, silenced
 from agentmill.schemas.views.pair_view import Prefix
-from agentmill.schemas.views.token_ids import with_tokens
+from agentmill.schemas.views.token_ids import with_tokens, without_cut_off
 from agentmill.schemas.views.view import Unused, origin
 
 Per = Literal["trajectory", "step"]
@@ -44,11 +44,6 @@ def sft_rows(
         SftRow(**origin(view, trajectory, index), messages=conversation, tools=tools)
         for index, conversation in enumerate(conversations)
     ]
-
-
-def silenced(message: Message) -> Message:
-    """The message without loss."""
-    return msgspec.structs.replace(message, train=False, weight=1.0, argument_loss="trained")
 
 
 class Sft(LossRule, Dialogue):
@@ -95,7 +90,8 @@ class Sft(LossRule, Dialogue):
         dialogue = self.dialogue(self._thinking(trajectory, annotations))
         if self.prefix is not None:
             dialogue = with_system(dialogue, self.prefix.text(trajectory, annotations))
-        messages = [self._with_arguments(each) for each in self.marked(dialogue, trajectory, annotations)]
+        marked = without_cut_off(self.marked(dialogue, trajectory, annotations), dialogue, trajectory)
+        messages = [self._with_arguments(each) for each in marked]
         rows = sft_rows(self, trajectory, messages, self.tools_column(trajectory), self.rows)
         # Compared with what was sampled: a conversation with other thoughts has no tokens.
         return with_tokens(rows, dialogue, trajectory)

@@ -11,6 +11,7 @@ from agentmill.schemas.records.rows import Message, RowTokens, SampledTurn, SftR
 from agentmill.schemas.records.trajectory import Action, Trajectory, TurnTokens
 from agentmill.schemas.views.conversation import ConversationTurn, conversation, is_copied
 from agentmill.schemas.views.dialogue import with_tool_text
+from agentmill.schemas.views.loss_mask import silenced
 from agentmill.schemas.views.roles import dialogue_of, perspectives
 
 
@@ -22,6 +23,26 @@ def with_tokens(rows: list[SftRow], dialogue: Sequence[ConversationTurn], trajec
         msgspec.structs.replace(row, tokens=[_whose(each, row, copied) for each in with_loss(sampled, row.messages)])
         for row in rows
     ]
+
+
+def without_cut_off(
+    messages: Sequence[Message], dialogue: Sequence[ConversationTurn], trajectory: Trajectory
+) -> list[Message]:
+    """``messages`` of ``dialogue``, without loss on turns that were cut off and of which the row has no tokens.
+
+    As text they would end with the token that ends a turn, and teach the model to stop in the middle of a sentence.
+    """
+    cut = [place for place, turn in enumerate(dialogue) if messages[place].train and _is_cut_off(turn, trajectory)]
+    if not cut:
+        return list(messages)
+    sampled = {turn.message for segment in segments(dialogue, trajectory) for turn in segment.turns}
+    silent = {place for place in cut if place not in sampled}
+    return [silenced(message) if place in silent else message for place, message in enumerate(messages)]
+
+
+def _is_cut_off(turn: ConversationTurn, trajectory: Trajectory) -> bool:
+    tokens = _tokens(turn, trajectory)
+    return tokens is not None and tokens.finish_reason == "length"
 
 
 def _whose(segment: RowTokens, row: SftRow, copied: Set[int]) -> RowTokens:

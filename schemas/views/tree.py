@@ -21,7 +21,7 @@ from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.conversation import own_places, went_wrong
 from agentmill.schemas.views.dialogue import Dialogue
 from agentmill.schemas.views.sft import Per, sft_rows
-from agentmill.schemas.views.token_ids import with_tokens
+from agentmill.schemas.views.token_ids import with_tokens, without_cut_off
 from agentmill.schemas.views.tree_view import Families, Line, Made, going_back, shared, trained
 from agentmill.schemas.views.view import Unused
 
@@ -46,6 +46,7 @@ class Reflection(Dialogue):
         if not right:
             raise Unused("no_correction", "no turn puts right what went wrong before it")
         messages = [msgspec.structs.replace(turn.message, train=place in right) for place, turn in enumerate(dialogue)]
+        messages = without_cut_off(messages, dialogue, trajectory)
         rows = sft_rows(self, trajectory, messages, self.tools_column(trajectory), self.rows)
         return with_tokens(rows, dialogue, trajectory)
 
@@ -73,20 +74,22 @@ class Spliced(Families):
                 made[line.name] = Unused("no_partner", "no success of its tree goes another way")
                 continue
             try:
-                made[line.name] = self._rows(line, partner)
+                made[line.name] = self._rows(line, partner, [*good, *bad])
                 made[partner.name] = []
             except Unused as error:
                 made[line.name] = error
         return made
 
-    def _rows(self, bad: Line, good: Line) -> list[SftRow]:
+    def _rows(self, bad: Line, good: Line, lines: Sequence[Line]) -> list[SftRow]:
         common = shared(bad.turns, good.turns)
         failed = bad.turns[common : self._end(bad, common)]
         before = [*bad.opening, *(message for turn in bad.turns[:common] for message in turn.messages)]
         messages = [*before, *(message for turn in failed for message in turn.messages)]
         messages += going_back(self.revision, before)
-        for turn in good.turns[common:]:
-            messages += [trained(turn.action) if turn.own else turn.action, *turn.answers]
+        for depth, turn in enumerate(good.turns[common:], common):
+            # A success may have copied its first good turns from another failed run.
+            own = any(line.turns[depth].own for line in lines if shared(line.turns, good.turns) > depth)
+            messages += [trained(turn.action) if own else turn.action, *turn.answers]
         run = bad.relative.trajectory
         return sft_rows(self, run, messages, self.tools_column(run), "trajectory")
 

@@ -14,7 +14,8 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.conversation import own_places
 from agentmill.schemas.views.dialogue import Dialogue
-from agentmill.schemas.views.sft import Per, silenced
+from agentmill.schemas.views.loss_mask import silenced
+from agentmill.schemas.views.sft import Per
 from agentmill.schemas.views.token_ids import segments, with_loss
 from agentmill.schemas.views.view import Unused, origin
 

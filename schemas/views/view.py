@@ -11,7 +11,7 @@ from agentmill.schemas.chat import is_mark, shown_places
 from agentmill.schemas.config import Config
 from agentmill.schemas.ids import row_id
 from agentmill.schemas.records.record import JsonObject, Record
-from agentmill.schemas.records.rows import SftRow, UnpairedRow
+from agentmill.schemas.records.rows import PromptRow, ScorerRow, SftRow, UnpairedRow
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations, Key
 
@@ -85,6 +85,8 @@ T = TypeVar("T")
 
 TOLD_IN_PARTS = (SftRow, UnpairedRow)
 """Rows that teach an agent to act on what it sees; others may tell more than it saw."""
+STEPS_TOLD_IN_PARTS = (PromptRow, ScorerRow)
+"""Rows that are so where there is one for each step."""
 
 
 def rows_of(view: Any, trajectory: Trajectory, annotations: Annotations) -> list[Any]:
@@ -92,7 +94,8 @@ def rows_of(view: Any, trajectory: Trajectory, annotations: Annotations) -> list
 
     Raises ``Unused`` if no part gives a row, and ``UnusableWeight`` if one has such a step, as for an undivided run.
     """
-    in_parts = view.record in TOLD_IN_PARTS and trajectory.generation is not None
+    by_step = view.record in STEPS_TOLD_IN_PARTS and view.rows == "step"
+    in_parts = (view.record in TOLD_IN_PARTS or by_step) and trajectory.generation is not None
     if not in_parts or not any(map(is_mark, trajectory.content)):
         made: list[Any] = view.make_rows(trajectory, annotations)
         return made

@@ -75,8 +75,9 @@ def _add(messages: list[Message], message: Message) -> None:
     if last is None or last.role != message.role:
         messages.append(message)
         return
-    text = "\n".join(part for part in (last.content, message.content) if part)
-    messages[-1] = Message(role=last.role, content=text, train=last.train and message.train)
+    texts = [each for each in (last, message) if each.content]
+    train = bool(texts) and all(each.train for each in texts)
+    messages[-1] = Message(role=last.role, content="\n".join(str(each.content) for each in texts), train=train)
 
 
 def _without_thought(item: AnyItem) -> AnyItem:

@@ -24,7 +24,7 @@ import msgspec
 from agentmill.schemas.chat import decoded_json
 from agentmill.schemas.dialects import DIALECTS
 from agentmill.schemas.dialects.tool_text import SCAFFOLD_FORMATS
-from agentmill.schemas.messages.dialect import Dialect
+from agentmill.schemas.messages.dialect import Dialect, read_text
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, MessageAction, Tool
 from agentmill.synthesis.environments.environment import Environment
@@ -99,24 +99,27 @@ def _start_of_last_block(text: str) -> int | None:
 def _calls(action: AnyAction, name: str, tools: Sequence[Tool]) -> list[AnyAction]:
     """The calls that a message makes in a dialect; the message itself if it makes none."""
     dialect = cast("Dialect", DIALECTS.load(name)())
-    parsed = dialect.read(action.content) if isinstance(action, MessageAction) else None
+    parsed = read_text(dialect, action.content) if isinstance(action, MessageAction) else None
     if parsed is None:
         return [action]
-    calls = _without_epilogue(parsed.actions)
+    calls = _without_epilogue(parsed.actions, dialect)
     first = msgspec.structs.replace(calls[0], tokens=action.tokens, reasoning_content=action.reasoning_content)
     declared = {tool.name: tool.parameters.get("properties") for tool in tools}
     return [_typed(call, declared) for call in [first, *calls[1:]]]
 
 
-def _without_epilogue(actions: Sequence[AnyAction]) -> list[AnyAction]:
+def _without_epilogue(actions: Sequence[AnyAction], dialect: Dialect) -> list[AnyAction]:
     """``actions`` without the prose after the last call, which joins the thought before it.
 
-    As an action it would be a message that interrupts the answer to the call.
+    As an action it would be a message that interrupts the answer to the call. In ReAct it may hold another action,
+    which was not done, and would be read as the one that was; it is only in the sampled tokens then.
     """
     *calls, last = actions
     if not calls or not isinstance(last, MessageAction):
         return list(actions)
     thought = "\n".join(part for part in (calls[-1].description, last.content) if part)
+    if dialect.read(thought) is not None:
+        return calls
     return [*calls[:-1], msgspec.structs.replace(calls[-1], description=thought)]
 
 

@@ -28,6 +28,7 @@ from agentmill.schemas.format import (
 from agentmill.schemas.formats.steps.paths import is_there, opened, shared_fields, value_at, without
 from agentmill.schemas.messages.calls import link_remarks
 from agentmill.schemas.messages.conversation import RESERVED, Transcript
+from agentmill.schemas.messages.dialect import read_text
 from agentmill.schemas.messages.parts import number_of, renamed
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import (
@@ -264,7 +265,7 @@ class Steps(WithDialect):
         if self.action.code is not None:
             return [CodeAction(language=self.action.language, content=value)], [path]
         if self.action.text is not None:
-            parsed = self.chosen_dialect.read(value) if self.chosen_dialect is not None else None
+            parsed = read_text(self.chosen_dialect, value) if self.chosen_dialect is not None else None
             if parsed is not None:
                 return list(parsed.actions), [path]
             if self.action.unread == "message":

@@ -234,6 +234,12 @@ def test_the_source_may_decide() -> None:
     assert [message.content for message in row.messages][-1] == "b"
 
 
+def test_where_the_source_marks_only_what_is_not_to_be_learnt_the_rest_is() -> None:
+    content = [instruction(), agent_message("a", 1, train=False), agent_message("b", 2), agent_message("c", 3)]
+    (row,) = sft(loss="source").make_rows(trajectory(content=content), NOTHING)
+    assert trained(row) == ["b", "c"]
+
+
 def test_what_carries_no_loss_makes_no_row() -> None:
     assert reason(Sft(), trajectory(content=[instruction(), seen("x")])) == "no_loss"
     assert reason(sft(loss="source"), trajectory()) == "no_loss"

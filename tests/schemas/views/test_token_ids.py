@@ -46,6 +46,14 @@ def test_a_segment_is_the_prompt_and_what_was_sampled_turn_by_turn() -> None:
     assert row.tokens == [of([1, 2, 5, 6, 3, 7], (2, 2, 4), (4, 5, 6))]
 
 
+def test_a_turn_that_was_cut_off_carries_loss_only_with_its_tokens() -> None:
+    cut_off = msgspec.structs.replace(tokens(6), finish_reason="length")
+    made = run(tokens(5, **START), cut_off, tokens(7))
+    for parameters, learnt in (({}, 3), ({"system_prompts": ["Be brief."]}, 2)):
+        (row,) = rows(made, **parameters)
+        assert sum(message.train for message in row.messages) == learnt
+
+
 def test_each_segment_stands_for_itself() -> None:
     made = run(tokens(5, **START), tokens(6), tokens(7, prompt_ids=(9, 9), **START))
     (row,) = rows(made)

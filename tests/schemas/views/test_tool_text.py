@@ -7,10 +7,11 @@ import pytest
 
 from agentmill.schemas.dialects import DIALECTS
 from agentmill.schemas.dialects.tool_text import TOOL_TEXTS, TextFormat
-from agentmill.schemas.records.trajectory import ApiAction
+from agentmill.schemas.records.trajectory import ApiAction, CodeAction
 from agentmill.schemas.templates.rendering import segments
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.sft import Sft
+from agentmill.schemas.views.view import Unused
 from tests.builders import agent_message, called, instruction, seen, tool, tool_trajectory, trajectory
 from tests.schemas.chat_templates import real
 
@@ -113,3 +114,15 @@ def test_templates_that_know_no_tools_can_be_trained_on(template: str, tool_form
     found = [segment.text for segment in segments(messages, None, real(template)) if segment.train]
     assert len(found) == 2
     assert all(message.content in text for message, text in zip(row.messages[2::2], found, strict=True))
+
+
+def test_react_refuses_turns_that_would_be_read_as_others() -> None:
+    thought = "List, then delete.\nAction: rm\nAction Input: {}"
+    quoted = msgspec.structs.replace(called("ls", 1, "a", p="."), description=thought)
+    code = CodeAction(language="bash", content="ls", turn=1)
+    for action in (quoted, code):
+        run = trajectory(content=[instruction(), action], tools=[tool()])
+        with pytest.raises(Unused) as caught:
+            Sft(tool_format="react").make_rows(run, NOTHING)
+        assert caught.value.reason == "unsayable"
+        assert Sft(tool_format="native").make_rows(run, NOTHING)

@@ -42,6 +42,14 @@ def test_a_branch_of_the_failed_run_corrects_it() -> None:
     assert shown(row_of(found)) == ["Go.", "a", "A", "d", "D", "*I was wrong.", "A", "*b"]
 
 
+def test_good_turns_that_a_branch_of_a_failed_branch_copied_are_learnt() -> None:
+    failed = run("x", "a", "d"), run("y", "a", "b", "e", copied=1)
+    found = made(VIEW, *failed, run("z", "a", "b", "c", good=True, copied=2))
+    rows = {name: shown(row) for name, (row,) in ((name, each) for name, each in found.items() if each)}
+    assert rows["x"] == ["Go.", "a", "A", "d", "D", "*I was wrong.", "A", "*b", "B", "*c"]
+    assert rows["y"][-2:] == ["B", "*c"]
+
+
 def test_unused() -> None:
     assert reasons(made(VIEW, GOOD)) == {"s": "no_partner"}
     assert reasons(made(VIEW, run("x", "a"), run("y", "b"))) == {"x": "no_partner", "y": "no_partner"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentmill.schemas.dialects.tool_text import TOOL_TEXTS
@@ -86,3 +87,13 @@ def test_what_no_environment_said_is_not_learnt() -> None:
     with pytest.raises(Unused) as caught:
         rows(trajectory(content=content[:-1]))
     assert caught.value.reason == "no_loss"
+
+
+def test_an_empty_result_takes_no_loss_from_those_next_to_it() -> None:
+    run = tool_trajectory()
+    for empty in (3, 4):
+        content = [
+            msgspec.structs.replace(item, content="") if n == empty else item for n, item in enumerate(run.content)
+        ]
+        (row,) = rows(tool_trajectory(content=content))
+        assert shown(row)[-1] == ("assistant", "a ball" if empty == 3 else "empty", True)

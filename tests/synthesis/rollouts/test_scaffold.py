@@ -99,6 +99,31 @@ async def test_calls_written_as_text_are_those_of_tools(scaffold: Any) -> None:
     assert native.tokens == [], "the tokens are those of another text"
 
 
+@pytest.mark.parametrize(
+    ("scaffold", "text"),
+    [
+        ("tools_hermes", '<tool_call>\n{"name": "NAME", "arguments": {}}\n</tool_call>'),
+        ("tools_function_xml", "<function=NAME>\n</function>"),
+        ("tools_react", "Action: NAME\nAction Input: {}"),
+    ],
+)
+def test_calls_in_a_thought_are_not_done(scaffold: str, text: str) -> None:
+    quoted, done = text.replace("NAME", "rm"), text.replace("NAME", "look")
+    thought = f"<think>\nI might do\n{quoted}\nbut no.\n</think>"
+    turn = Turn(actions=[MessageAction(content=f"{thought}\n{done}")])
+    (action,) = read(scaffold, turn, []).actions
+    assert action == ApiAction(function="look", kwargs={}, description=thought)
+    alone = Turn(actions=[MessageAction(content=thought)])
+    assert read(scaffold, alone, []) == alone
+
+
+def test_an_action_that_react_goes_on_to_write_is_neither_done_nor_shown() -> None:
+    first, second = (f"Thought: {name}\nAction: {name}\nAction Input: {{}}" for name in ("look", "rm"))
+    for rest, thought in ((second, "look"), ("Thought: so", "look\nThought: so")):
+        turn = Turn(actions=[MessageAction(content=f"{first}\n{rest}")])
+        assert read("tools_react", turn, []).actions == [ApiAction(function="look", kwargs={}, description=thought)]
+
+
 def test_react_takes_a_block_of_code_at_the_end_whole() -> None:
     code = "```python\nx = 1\n\nsubmit(x)\n```"
     turn = Turn(actions=[MessageAction(content=f"First:\n```\nold\n```\nI hand it in.\n{code}")])
