@@ -15,6 +15,7 @@ from agentmill.pipelines.cli.run import OVERRIDES
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.precheck import check_run
+from agentmill.pipelines.recipes.run_folder import check_is_folder
 from agentmill.pipelines.terminal.console import answer, answers, example, log, say, table
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -71,6 +72,7 @@ def chaos(
     right and no traceback printed. What went wrong stays in --out. The same command continues an experiment that was
     killed, and with more --faults one that has ended. Exit code 1 if a fault was not survived.
     """
+    check_is_folder(out, "--out")
     plan = make_plan(read_recipe(recipe, [*overrides, f"run_dir={out / 'baseline'}"]))
     check_run(plan)
     if out.exists() and any(out.iterdir()) and read_record(out) is None:

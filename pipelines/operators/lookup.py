@@ -18,6 +18,7 @@ from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table, read_columns, read_shard
+from agentmill.schemas.text_file import read_text
 
 R = TypeVar("R", bound=Record)
 K = TypeVar("K", bound=Hashable)
@@ -222,3 +223,12 @@ class Relation(NamedTuple):
 
 BRANCHES = Relation("branches", "parent_id", "trajectory_id", ErrorCode.BRANCHES_OF_OTHERS, "branch_turn")
 ATTEMPTS = Relation("attempts", "task_id", "task_id", ErrorCode.ATTEMPTS_OF_OTHERS)
+
+
+def read_ids(path: Path) -> list[str]:
+    """The ids in a file, one a line; empty lines do not count. Raises ``UserError`` for one that holds none."""
+    lines = read_text(path, "file of ids").splitlines()
+    found = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not found:
+        raise UserError(f"accept_ids: {path} holds no ids; expected one a line, or leave it out", ErrorCode.NO_RECORDS)
+    return found

@@ -139,10 +139,16 @@ class Mix(FilterParameters):
         return "Selection" if record == "Trajectory" else record
 
     def bounds(self, rows: Mapping[str, RowBounds], models: Mapping[str, ModelConfig]) -> Bounds:
-        """As ``Operator.bounds``: each row as often as it may come, but no more than ``size``, in rows or tokens."""
+        """As ``Operator.bounds``: each row as often as it may come, but no more than ``size``, in rows or tokens.
+
+        Raises ``UserError``, too, where there cannot be as many rows as ``size``.
+        """
         del models
         read = rows["from"].n
-        return Bounds(reads=read, rows=RowBounds(n=least(product(read, self.repeat), self.size)))
+        there = product(read, self.repeat)
+        if there is not None and self.size is not None and self.tokenizer is None and there < self.size:
+            self._refuse_short(f"{self.size:,} rows, and at most {there:,} come in")
+        return Bounds(reads=read, rows=RowBounds(n=least(there, self.size)))
 
     def annotations(self) -> Sequence[str]:
         """Its selections."""
@@ -176,9 +182,13 @@ class Mix(FilterParameters):
 
     def check_short(self, there: Sequence[int]) -> None:
         """Raises ``UserError`` where less is there, by table, than ``size`` asks for."""
-        if self.short == "refuse" and (missing := list(self.missing(there))):
+        for missing in self.missing(there):
+            self._refuse_short(missing)
+
+    def _refuse_short(self, missing: str) -> None:
+        if self.short == "refuse":
             raise UserError(
-                f"mix: `size: {self.size}` asks for {missing[0]}\nlower `size`, raise `repeat` or a quota, give"
+                f"mix: `size: {self.size}` asks for {missing}\nlower `size`, raise `repeat` or a quota, give"
                 " `short: allow`, or leave `size` out for all there is with these weights",
                 ErrorCode.ROWS_TOO_FEW,
             )

@@ -109,8 +109,8 @@ class Acting(EpisodeParameters, Operator):
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
         """Raises ``UserError`` where the draws of a model on one prompt would all be the same.
 
-        Also for an expert that is to answer without tools: it knows actions, and no words; and for a model that is to
-        choose among admissible actions behind an API that has no words for that.
+        Also for an expert that is to answer without tools, or to write notes: it knows actions, and no words; and for a
+        model that is to choose among admissible actions behind an API that has no words for that.
         """
         self._check_choosing(models)
         if isinstance(self, Sample) and self.tools == "none" and is_planner(models["actor"]):
@@ -124,6 +124,13 @@ class Acting(EpisodeParameters, Operator):
             raise UserError(
                 "`thoughts` of an expert go before its actions, and `scaffold: text` asks for commands alone\n"
                 "give the step `scaffold: react` or `scaffold: tools`, or name an expert without thoughts",
+                ErrorCode.NEEDS_ANOTHER_KEY,
+            )
+        # Where recorded turns follow, nobody acts.
+        actor = models.get("actor")
+        if self.context == "notes" and self.summarizer is None and actor is not None and is_planner(actor):
+            raise UserError(
+                f"the expert {self.policy!r} acts and cannot write: name a `summarizer` for `context: notes`",
                 ErrorCode.NEEDS_ANOTHER_KEY,
             )
         self._check_draws(models)
@@ -253,17 +260,7 @@ class Acting(EpisodeParameters, Operator):
         return {name: value for name, value in given.items() if value is not None} if role == "actor" else {}
 
     def provenance_config(self, context: StepContext) -> JsonObject:
-        """As ``Operator.provenance_config``, with the seed and the round that hold.
-
-        Raises ``UserError`` where nobody could write the notes.
-        """
-        # Where recorded turns follow, nobody acts.
-        actor = context.models.get("actor")
-        if self.context == "notes" and self.summarizer is None and actor is not None and is_planner(actor.config):
-            raise UserError(
-                f"the expert {self.policy!r} acts and cannot write: name a `summarizer` for `context: notes`",
-                ErrorCode.NEEDS_ANOTHER_KEY,
-            )
+        """As ``Operator.provenance_config``, with the seed and the round that hold."""
         return {**super().provenance_config(context), "seed": self._seed(context), "round": context.round}
 
     def actors(self, context: StepContext) -> Actors:

@@ -17,14 +17,16 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.diversity import SketchTable
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
+from agentmill.pipelines.operators.bounds import Bounds, Rows
 from agentmill.pipelines.operators.dedup import On, tokens_of
 from agentmill.pipelines.operators.diverse_pool import Decisions, Method, Pool
-from agentmill.pipelines.operators.lookup import ids_of
+from agentmill.pipelines.operators.lookup import ids_of, read_ids
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.quotas import LISTS, Quota, QuotaValues, check_quotas
 from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter, kept_notes
 from agentmill.pipelines.operators.trajectory_index import stream
 from agentmill.pipelines.quota_counts import QuotaCount
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.conditions import Condition
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
@@ -35,7 +37,6 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Table
-from agentmill.schemas.text_file import read_text
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.view import Unused
 
@@ -74,6 +75,9 @@ class SelectDiverse(FilterParameters):
         default=None, description="tables of environments, for quotas by environment.FIELD"
     )
     size: int = Field(ge=1, description="how many are kept")
+    short: Literal["refuse", "allow"] = Field(
+        default="refuse", description="where fewer than `size` may be kept: an error, or these with a warning"
+    )
     features: list[On] = Field(
         default=["tools", "text"],
         min_length=1,
@@ -137,11 +141,17 @@ class SelectDiverse(FilterParameters):
         """Its selections."""
         return [self.name]
 
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``. Raises ``UserError``, too, where there cannot be as many as ``size``."""
+        if (n := rows["of"].n) is not None:
+            self.check_size(n, n)
+        return super().bounds(rows, models)
+
     def check_inputs(self, inputs: Inputs) -> None:
         """Raises ``UserError`` where there are fewer trajectories than ``size``, or none of an id in ``accept_ids``."""
         tables = tables_of(inputs, "of")
         rows = sum(table.manifest.counts.written for table in tables)
-        check_size(self.size, rows, rows)
+        self.check_size(rows, rows)
         if ids := self._accepted_ids():
             known = {name for table in tables for name in ids_of(table).to_pylist()}
             missing = [each for each in ids if each not in known]
@@ -161,6 +171,8 @@ class SelectDiverse(FilterParameters):
                 f"covers {found['coverage']:.1%} of the features, a random choice of as many"
                 f" {found['coverage_random']:.1%}"
             )
+        if (kept := int(found.get("kept", 0))) < self.size:
+            notes.append(f"warning: `size: {self.size}` asks for more than the {kept:,} that may be kept")
         for name, why in WARNINGS.items():
             if found.get(name):
                 notes.append(f"warning: {found[name]:,.0f} {why}")
@@ -169,6 +181,8 @@ class SelectDiverse(FilterParameters):
     def provenance_config(self, context: StepContext) -> JsonObject:
         """As ``FilterParameters.provenance_config``, with the seed that holds, and ids for the file of them."""
         config = {**super().provenance_config(context), "seed": self._seed(context)}
+        if self.short == "refuse":
+            del config["short"]  # as in tables that were made before there was a choice
         return {**config, "accept_ids": digest(sorted(self._accepted_ids())) if self.accept_ids else None}
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
@@ -176,6 +190,18 @@ class SelectDiverse(FilterParameters):
         values = [QuotaValues(each, Trajectory, inputs, "select_diverse: `quotas`") for each in self.quotas]
         ids = frozenset(self._accepted_ids())
         return Diversification(self, self.choice(inputs), values, tables_of(inputs, "of"), ids, self._seed(context))
+
+    def check_size(self, available: int, rows: int) -> None:
+        """Raises ``UserError`` where ``size`` is more than the number of those ``available`` of all ``rows``."""
+        if self.size > available and self.short == "refuse":
+            of = f" of {rows:,}" if rows != available else ""
+            smaller = f"a `size` of at most {available}, or " if available else ""
+            raise UserError(
+                f"select_diverse: `size: {self.size}` asks for more than the {available:,}{of} trajectories that may be"
+                f" chosen\ngive {smaller}`short: allow`, or more trajectories, of which `where`, `selections` and"
+                " `score` leave enough",
+                ErrorCode.ROWS_TOO_FEW,
+            )
 
     def _seed(self, context: StepContext) -> int:
         return context.seed if self.seed is None else self.seed
@@ -228,7 +254,9 @@ class Diversification(SelectionOperation):
         sketches = SketchTable(self._rows, [FEATURES[kind] for kind in given.features], given.most_features)
         pool = Pool(sketches, quotas)
         self._read(pool)
-        check_size(given.size, len(pool), self._rows)
+        given.check_size(len(pool), self._rows)
+        if not len(pool):
+            return
         if pool.accepted > given.size:
             raise UserError(
                 f"select_diverse: {pool.accepted} trajectories are accepted, and `size` is {given.size}\n"
@@ -237,8 +265,8 @@ class Diversification(SelectionOperation):
             )
         clusters = (given.clusters or given.size) if given.method == "clusters" else None
         weight = 0.0 if given.score is None else given.quality_weight
-        self._decisions = pool.choose(given.size, Method(clusters, weight, self._seed))
-        if (fitting := len(self._decisions.chosen)) < given.size:
+        self._decisions = pool.choose(min(given.size, len(pool)), Method(clusters, weight, self._seed))
+        if (fitting := len(self._decisions.chosen)) < given.size and given.short == "refuse":
             named = ", ".join(each.by for each in given.quotas)
             # What crossing quotas let in depends on what was chosen before: more might fit, also with another size.
             found, most = ("were found to fit", "such as") if len(given.quotas) > 1 else ("fit", "at most")
@@ -318,24 +346,3 @@ class Diversification(SelectionOperation):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_decisions": Decisions()}
-
-
-def check_size(size: int, available: int, rows: int) -> None:
-    """Raises ``UserError`` where ``size`` is more than the number of those ``available`` of all ``rows``."""
-    if size > available:
-        of = f" of {rows:,}" if rows != available else ""
-        smaller = f"a `size` of at most {available}, or " if available else ""
-        raise UserError(
-            f"select_diverse: `size: {size}` asks for more than the {available:,}{of} trajectories that may be chosen\n"
-            f"give {smaller}more trajectories, of which `where`, `selections` and `score` leave enough",
-            ErrorCode.ROWS_TOO_FEW,
-        )
-
-
-def read_ids(path: Path) -> list[str]:
-    """The ids in a file, one a line; empty lines do not count. Raises ``UserError`` for one that holds none."""
-    lines = read_text(path, "file of ids").splitlines()
-    found = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
-    if not found:
-        raise UserError(f"accept_ids: {path} holds no ids; expected one a line, or leave it out", ErrorCode.NO_RECORDS)
-    return found

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.compute as pc
 
+from agentmill.pipelines.engine.run import refuse_empty
 from agentmill.pipelines.operators.bounds import Asked, Bounds, Most, Rows, sum_asked, total, union
 from agentmill.pipelines.recipes.grammar import ROUND_NAME
 from agentmill.pipelines.recipes.hub_models import uncached
@@ -91,10 +92,14 @@ def estimate(plan: Plan) -> Estimate:
     for step in (step for step in plan.steps if step.name in plan.left_out):
         made = (folder for folder in folders_of(step) if (folder / MANIFEST_NAME).exists())
         known.update({folder: rows_in(Table.open(folder)) for folder in made})
+    there = frozenset(known)
     for step in steps:
         inputs = {
             role: union(known.get(each.folder, Rows()) for each in outputs) for role, outputs in step.inputs.items()
         }
+        primary = step.inputs.get(step.parameters.primary, [])
+        if primary and all(each.folder in there and not known[each.folder].n for each in primary):
+            refuse_empty([Table.open(each.folder) for each in primary], step.where)
         try:
             found = bounds[step.name] = step.parameters.bounds(inputs, step.models)
         except UserError as error:

@@ -5,6 +5,7 @@ Planning starts nothing and writes nothing; what it lets through can only fail f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -256,6 +257,7 @@ class Planner:
         """Take note of what a step makes. Raises ``UserError`` if it cannot work on what it is given."""
         reads = {role: [output.record for output in outputs] for role, outputs in step.inputs.items()}
         try:
+            check_given_once(step)
             record = step.parameters.writes(reads)
             check_kinds(step)
             step.parameters.check_models(step.models)
@@ -280,6 +282,15 @@ class Planner:
             except UserError as error:
                 self.models.untrainable[step.name] = error
             self.models.note_training(step, step.parameters, name)
+
+
+def check_given_once(step: Step) -> None:
+    """Raises ``UserError`` for a table that ``step`` is to work on twice, as one of ``NAME@all`` may be."""
+    role = step.parameters.primary
+    folders = Counter(each.folder.resolve() for each in step.inputs.get(role, ()))
+    twice = next((folder for folder, n in folders.items() if n > 1), None)
+    if twice is not None:
+        raise UserError(f"the table {twice} is given twice in {role}", ErrorCode.GIVEN_TWICE)
 
 
 def check_families(step: Step) -> frozenset[str] | None:

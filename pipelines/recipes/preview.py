@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from agentmill.pipelines.recipes.plan import revisions_of
 from agentmill.pipelines.recipes.short_forms import inner_steps, operator_type
 from agentmill.pipelines.sources.hub import pinned
 from agentmill.schemas.config import at_home
+from agentmill.schemas.ids import digest
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
@@ -28,23 +29,24 @@ SMALL_DATA = ".data"
 
 SUFFIX = "-preview"
 CUT = (Task.__name__, Trajectory.__name__)
-"""The tables of ``data`` that are cut; others are looked up by these, so they stay whole."""
+"""The tables of ``data`` that are cut; others are looked up by these, so they stay whole.
+
+Trajectories look their tasks up, too, so tasks of those that are left stay.
+"""
 
 
 def preview(recipe: Recipe, n: int, *, dry: bool = False) -> Recipe:
     """``recipe`` in small, in a run directory of its own; with ``dry`` no table is written, and ``data`` stay whole.
 
     Steps propose at most ``n`` environments, and ``n`` tasks for each; trainings take ``n`` optimizer steps, and
-    ``select_diverse`` keeps ``n`` trajectories, whatever its ``quotas``; a ``mix`` may fall short of its ``size``; a
-    ``share`` of tasks is all of them. Of ``data`` the first ``n``
-    trajectories are read, and the first ``n`` tasks of each split.
+    ``select_diverse`` keeps ``n`` trajectories, whatever its ``quotas``; this and a ``mix`` may fall short of their
+    ``size``; a ``share`` of tasks is all of them. Of ``data`` the first ``n`` trajectories are read with their tasks,
+    and the first ``n`` tasks of each split.
     """
     run_dir = f"{recipe.run_dir.rstrip('/')}{SUFFIX}"
     changes: dict[str, Any] = {"run_dir": run_dir, "steps": [small_step(step, n) for step in recipe.steps]}
     if not dry:
-        changes["data"] = {
-            name: small_table(name, path, Path(at_home(run_dir)), n) for name, path in recipe.places.items()
-        }
+        changes["data"] = small_data(recipe.places, Path(at_home(run_dir)), n)
     return recipe.model_copy(update=changes).ordered([*dict.fromkeys([*recipe.order, *changes])])
 
 
@@ -91,25 +93,32 @@ def lowered(operator: type[Operator], step: Mapping[str, Any], n: int) -> dict[s
     return changes
 
 
-def small_table(name: str, path: str, run_dir: Path, n: int) -> str:
-    """The folder of the first rows of a table of ``data``, or of one that is not cut. Raises ``UserError``."""
-    table = Table.open(pinned(path, revisions_of(run_dir)))
+def small_data(places: Mapping[str, str], run_dir: Path, n: int) -> dict[str, str]:
+    """The folders of the tables of ``data`` in small. Raises ``UserError`` for one that cannot be read."""
+    tables = {name: Table.open(pinned(path, revisions_of(run_dir))) for name, path in places.items()}
+    runs = [each for each in tables.values() if each.manifest.record == Trajectory.__name__]
+    first = chain.from_iterable(islice(each.rows(), n) for each in runs)
+    wanted = frozenset(row.task_id for row in first if row.task_id is not None)
+    return {name: small_table(name, table, run_dir / SMALL_DATA, n, wanted) for name, table in tables.items()}
+
+
+def small_table(name: str, table: Table, below: Path, n: int, wanted: Set[str]) -> str:
+    """The folder of the first rows of a table, and of ``wanted`` tasks, or of one that is not cut."""
     if table.manifest.record not in CUT or table.manifest.counts.written <= n:
         return str(table.folder)
-    rows = list(first_rows(table.rows(), n))
-    folder = run_dir / SMALL_DATA / f"{name}-{n}-{table.digest[:12]}"
+    folder = below / f"{name}-{n}-{digest([table.digest, *sorted(wanted)])[:12]}"
     if not (folder / "manifest.json").exists():
-        seed_table(folder, rows)
+        seed_table(folder, list(first_rows(table.rows(), n, wanted)))
     return str(folder)
 
 
-def first_rows(rows: Iterator[Record], n: int) -> Iterator[Record]:
-    """The first ``n`` trajectories, or the first ``n`` tasks of each split."""
+def first_rows(rows: Iterator[Record], n: int, wanted: Set[str]) -> Iterator[Record]:
+    """The first ``n`` trajectories, or the first ``n`` tasks of each split and those with ``wanted`` ids."""
     seen: Counter[str | None] = Counter()
     for row in rows:
         if not isinstance(row, Task):
-            yield from itertools.chain([row], itertools.islice(rows, n - 1))
+            yield from chain([row], islice(rows, n - 1))
             return
         seen[row.split] += 1
-        if seen[row.split] <= n:
+        if seen[row.split] <= n or row.task_id in wanted:
             yield msgspec.structs.replace(row)

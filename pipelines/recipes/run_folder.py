@@ -62,12 +62,13 @@ def has_summary(folder: Path) -> bool:
     return True
 
 
-def check_is_folder(run_dir: Path) -> None:
+def check_is_folder(run_dir: Path, option: str = "run_dir") -> None:
     """Raises ``UserError`` where the folder of a run cannot be made, since a file is at its place or above it."""
     there = next(each for each in (run_dir, *run_dir.absolute().parents) if each.exists())
     if not there.is_dir():
         raise UserError(
-            f"run_dir {run_dir}: {there} is a file, expected a folder; give another one with run_dir=…",
+            f"{option} {run_dir}: {there} is a file, expected a folder; give another one with {option}"
+            f"{'=…' if option == 'run_dir' else ' …'}",
             ErrorCode.NOT_A_FOLDER,
         )
 

@@ -105,6 +105,8 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "notes.txt").write_text("mine")
     assert invoke(["chaos", str(line(tmp_path)), "--out", str(tmp_path)]) == 2
     assert shows(capsys.readouterr().err, "output-exists", tmp_path)
+    assert invoke(["chaos", str(line(tmp_path)), "--out", str(tmp_path / "notes.txt")]) == 2
+    assert shows(capsys.readouterr().err, "not-a-folder", "--out", tmp_path / "notes.txt")
 
 
 def test_a_recipe_that_does_not_fails_without_faults_is_refused(

@@ -327,6 +327,22 @@ def test_more_than_there_are_is_refused(runs: Path) -> None:
         run(runs, "select_diverse", "q", of="runs", size=5, quotas=[{"by": "environment_id", "at_most": 1}])
 
 
+def test_short_of_its_size_it_may_keep_what_there_is(runs: Path) -> None:
+    given: dict[str, Any] = {"size": 7, "short": "allow"}
+    found, manifest = chosen(runs, name="all", **given)
+    assert {reason for reason, _ in found.values()} == {None}
+    warned = SelectDiverse(of=["runs"], **given).notes(manifest)
+    assert "warning: `size: 7` asks for more than the 6 that may be kept" in warned
+    quotas = [{"by": "environment_id", "at_most": 1}]
+    assert len(kept(runs, name="each", size=5, short="allow", quotas=quotas)) == 3
+    write(runs, acted("d", *"open", outcome=outcome("unknown")), name="unscored")
+    none, _ = chosen(runs, 1, "none", of="unscored", method="clusters", score="outcome", **given)
+    assert none == {"d": ("unscored", None)}
+    again = job(runs, "select_diverse", "all", of="runs", features=["tools"], size=6)
+    with user_error("made-differently", "short"):
+        again.finished()
+
+
 @pytest.mark.parametrize(
     ("by", "words"),
     [

@@ -14,10 +14,13 @@ from agentmill.pipelines.recipes.plan import Plan, make_plan
 from agentmill.pipelines.recipes.runner import run_plan
 from agentmill.pipelines.terminal.progress import progress_for
 from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table
 from agentmill.synthesis.policies.cost import LEDGER, read_ledger
+from tests.errors import user_error
 from tests.fake_openai import MODEL, FakeOpenAi, text
-from tests.pipelines.cli.tables import write_environments, write_recipe
+from tests.pipelines.cli.tables import DEMONSTRATE, write_environments, write_recipe
+from tests.pipelines.engine.stages import write_table
 
 STAND_IN = "models.actor={policy: expert, mistakes: 0.3}"
 SMALL = ("steps.proposed_environments.n=4", "steps.proposed_environments.held_out=0.25", "steps.proposed_tasks.n=4")
@@ -206,3 +209,25 @@ def test_a_budget_bounds_what_is_spent(tmp_path: Path) -> None:
     dear = {"prices": {"input": 1.0, "output": 1.0}, "budget": {"usd": 50}}
     found = planned(tmp_path, [*MAKE, SAMPLE], models={"actor": {**actor, **dear}})
     assert found.cost_usd == pytest.approx(1400 * (1000 + 256) / 1e6)
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "words"),
+    [
+        ({"operator": "select_diverse", "size": 9, "of": "demonstrations"}, "rows-too-few", ["the 2 trajectories"]),
+        ({"operator": "mix", "size": 9, "from": ["demonstrations"]}, "rows-too-few", ["9 rows, and at most 2"]),
+        ({"operator": "select_diverse", "size": 1, "of": "nothing"}, "nothing-to-do", ["nothing holds no rows"]),
+    ],
+)
+def test_what_cannot_be_done_with_so_few_rows_is_refused_before_the_run(
+    tmp_path: Path, step: dict[str, Any], code: str, words: list[str]
+) -> None:
+    write_environments(tmp_path)
+    write_table(tmp_path / "nothing", [[]], Trajectory)
+    recipe = write_recipe(tmp_path, DEMONSTRATE, {**step, "as": "few"})
+    plan = make_plan(read_recipe(recipe, [f"data.nothing={tmp_path / 'nothing'}"]))
+    with user_error(code, "steps.1", *words):
+        estimate(plan)
+    if "of" not in step or step["of"] != "nothing":
+        allowed = make_plan(read_recipe(recipe, [f"data.nothing={tmp_path / 'nothing'}", "steps.few.short=allow"]))
+        assert lines_of(estimate(allowed))["few"].inputs == 2

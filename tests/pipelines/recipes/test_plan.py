@@ -33,6 +33,7 @@ CHECK = {
     "as": "verdicts",
 }
 JUDGED = [*WORLD, SAMPLE, CHECK]
+TWICE = {**CHECK, "of": ["explored@all", "explored"]}
 PICK = {"operator": "pick", "of": "explored", "verdicts": "verdicts"}
 VALUES = {"operator": "step_value", "of": "explored", "method": "broadcast", "name": "v", "as": "values"}
 EVALUATE = {"operator": "evaluate", "models": {"a": "actor"}, "tasks": "tasks", "environments": "environments"}
@@ -194,6 +195,18 @@ def fork(*steps: dict[str, Any], other: str = "b") -> dict[str, Any]:
         ([fork(SPEC_ENV), PROPOSE], ("unknown-name", "'environments'", "a/environments", "b/there")),
         ([fork({**SPEC_ENV, "m": 3})], ("unknown-key", "steps.0.routes.a.0", "'m'")),
         ([{**SPEC_ENV, "inspiration": "no/such.txt"}], ("no-such-file", "no/such.txt")),
+        ([*WORLD, SAMPLE, {**CHECK, "of": ["explored", "explored"]}], ("given-twice", "steps.3", "explored")),
+        (
+            [
+                *WORLD,
+                {"operator": "iterate", "rounds": 2, "steps": [SAMPLE, {**CHECK, "of": ["explored@all", "explored"]}]},
+            ],
+            ("given-twice", "round-01/explored"),
+        ),
+        (
+            [*WORLD, {**SAMPLE, "policy": "planner", "operator": "expert", "context": "notes"}],
+            ("needs-another-key", "steps.2", "summarizer"),
+        ),
         ([*JUDGED, select(field="misfits", equals=1)], ("rule-broken", "steps.4", "where.0", "misfits")),
         (
             [*JUDGED, select(verdict="judge", passed=True)],

@@ -46,6 +46,7 @@ def test_numbers_of_steps_are_lowered_also_in_loops_and_forks(tmp_path: Path) ->
     assert few["n"] == 2
     assert chosen["size"] == 4
     assert (mixed["size"], mixed["short"], "short" in everything) == (100, "allow", False)
+    assert chosen["short"] == "allow"
     assert small.run_dir == "runs/big-preview"
 
 
@@ -84,11 +85,16 @@ def test_tables_of_data_are_cut_and_those_that_are_looked_up_are_not(tmp_path: P
     tasks = [row.split for row in Table.open(Path(small.data["tasks"])).rows()]
     assert tasks == [split for split in ("train", "held_out_tasks", "held_out_environments") for _ in range(2)]
     assert small.data["environments"] == recipe.data["environments"]
+    seed_table(tmp_path / "runs", [trajectory(f"t{n}", task_id=f"train-0000{n}") for n in (4, 3, 1, 0)])
+    with_runs = recipe.model_copy(update={"data": {**recipe.data, "runs": str(tmp_path / "runs")}})
+    kept = [row.task_id for row in Table.open(Path(preview(with_runs, 2).data["tasks"])).rows()]
+    assert kept[:4] == [f"train-0000{n}" for n in (0, 1, 3, 4)], "those of the trajectories stay, too"
+    assert len(kept) == 8
     assert preview(recipe, 2).data == small.data, "the small tables are written once"
     assert preview(recipe, 20).data == recipe.data
     assert preview(recipe, 2, dry=True).data == recipe.data
-    seed_table(tmp_path / "runs", [trajectory(f"t{number}") for number in range(9)])
-    read = recipe.model_copy(update={"data": {"runs": str(tmp_path / "runs")}})
+    seed_table(tmp_path / "others", [trajectory(f"t{number}") for number in range(9)])
+    read = recipe.model_copy(update={"data": {"runs": str(tmp_path / "others")}})
     cut = Table.open(Path(preview(read, 3).data["runs"]))
     assert [row.trajectory_id for row in cut.rows()] == ["t0", "t1", "t2"]
 
