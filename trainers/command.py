@@ -136,7 +136,9 @@ def exit_code_of(work: Callable[[], object], interrupted: str) -> int:
         say(error.labelled())
         leave_for_launcher(error.labelled())
         if CODE_FILE in os.environ:
-            Path(os.environ[CODE_FILE]).write_text(error.code)
+            # Added, not written anew: of several processes one may end another between emptying and writing.
+            with Path(os.environ[CODE_FILE]).open("a") as codes:
+                codes.write(f"{error.code}\n")
         return 2
     except (Exception, KeyboardInterrupt) as error:
         # An interrupt inside an import or a lock comes out as another exception.

@@ -61,7 +61,8 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
             process.wait()
             raise
         # The child opened the file anew, so our own position is still at its beginning.
-        mistake = ErrorCode(code_of.read().decode() or ErrorCode.TRAINING_REFUSED)
+        # Several processes of one training may each have left a code.
+        mistake = ErrorCode((code_of.read().decode().split() or [ErrorCode.TRAINING_REFUSED])[0])
     if code == USER_MISTAKE:
         raise UserError(f"python -m {module} {shlex.join(arguments)} was refused; what to correct is above", mistake)
     if code != 0:
