@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from agentmill.schemas.config import Config, validate
 from agentmill.schemas.dialects import DIALECTS
@@ -122,6 +122,12 @@ class WithDialect(Config):
         if isinstance(dialect, list) and (not names or len(set(names)) < len(names)):
             raise ValueError(f"{dialect!r} are no dialects to try in turn; expected one or more that differ")
         return dialect
+
+    @model_validator(mode="after")
+    def _options_of_a_dialect(self) -> WithDialect:
+        if self.dialect is None and self.dialect_options:
+            raise ValueError("`dialect_options` are given and no `dialect`; name the one that they are for")
+        return self
 
     @functools.cached_property
     def chosen_dialect(self) -> Dialect | None:

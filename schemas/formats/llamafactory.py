@@ -7,7 +7,7 @@ loss; a weight other than 0 and 1 is kept with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -164,6 +164,8 @@ SIDES = ("chosen_messages", "rejected_messages")
 
 class LlamaFactory(Config):
     """Conversations and pairs of them as LLaMA-Factory v1 keeps them."""
+
+    flag: ClassVar[Flag] = WEIGHT
 
     def read(self, raw: Raw, origin: Origin) -> Read:
         """One conversation, or two: the chosen one, and the rejected one with it. Raises ``FormatError``.

@@ -17,7 +17,7 @@ from agentmill.schemas.dialects.options import WithDialect
 from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, Written, parse
 from agentmill.schemas.formats.differences import differences
 from agentmill.schemas.messages.calls import drop_filled_nulls, link_remarks
-from agentmill.schemas.messages.conversation import Flag, layout, to_trajectory
+from agentmill.schemas.messages.conversation import WEIGHT, layout, to_trajectory
 from agentmill.schemas.messages.reader import MessageReader
 from agentmill.schemas.messages.surface_text import spelled, style_of
 from agentmill.schemas.messages.tools import read_tools, write_tools
@@ -27,7 +27,6 @@ from agentmill.schemas.records.trajectory import Trajectory
 
 CONVERTER_VERSION = "3"
 NAME = "openai"
-WEIGHT = Flag("weight", 0, 1)
 READ_BY = {"conversations": "sharegpt", "prompt": "trl"}
 """Other formats with one conversation a record, by the field that only they have."""
 MOST_FIELDS = 8

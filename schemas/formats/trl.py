@@ -16,7 +16,7 @@ from agentmill.schemas.format import FormatError, Origin, Raw, Read, Written, pa
 from agentmill.schemas.formats.differences import differences
 from agentmill.schemas.formats.pairs import Pair, common, pair_losses, pair_remarks, paired, prompt_length
 from agentmill.schemas.messages.calls import drop_filled_nulls, link_remarks
-from agentmill.schemas.messages.conversation import Conversation, Flag, Layout, layout, to_trajectory
+from agentmill.schemas.messages.conversation import WEIGHT, Conversation, Layout, layout, to_trajectory
 from agentmill.schemas.messages.reader import MessageReader
 from agentmill.schemas.messages.tools import read_tools, write_tools
 from agentmill.schemas.messages.writer import MessageWriter
@@ -25,7 +25,6 @@ from agentmill.schemas.records.trajectory import Outcome, Trajectory
 
 CONVERTER_VERSION = "3"
 NAME = "trl"
-WEIGHT = Flag("weight", 0, 1)
 Shape = Literal["messages", "prompt", "completion", "unpaired", "stepwise", "preference", "implicit"]
 """What a row consists of; ``implicit`` is a preference whose two sides repeat the prompt."""
 

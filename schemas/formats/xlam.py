@@ -14,7 +14,7 @@ from agentmill.schemas.config import Config
 from agentmill.schemas.format import FormatError, Origin, Raw, Read, Written, parse
 from agentmill.schemas.formats.differences import differences
 from agentmill.schemas.messages.calls import link_remarks
-from agentmill.schemas.messages.conversation import Flag, layout, to_trajectory
+from agentmill.schemas.messages.conversation import WEIGHT, layout, to_trajectory
 from agentmill.schemas.messages.reader import MessageReader
 from agentmill.schemas.messages.tools import read_tools, write_tools
 from agentmill.schemas.messages.writer import MessageWriter
@@ -24,7 +24,6 @@ from agentmill.schemas.records.trajectory import Action, AnyItem, TextObservatio
 CONVERTER_VERSION = "1"
 NAME = "xlam"
 CALLS = "[TOOL_CALLS]"
-WEIGHT = Flag("weight", 0, 1)
 
 
 class XLam(Config):
@@ -58,8 +57,12 @@ class XLam(Config):
         held = layout(trajectory, NAME)
         output = held.spelling.get("output")
         if output is not None:
-            # The shape of the row marks what is trained on, so messages need no weight.
-            content = [msgspec.structs.replace(item, train=None) for item in trajectory.content]
+            # The shape of the row marks what is trained on, so messages need no weight, but for an answer without loss.
+            last = trajectory.content[-1].turn if trajectory.content else 0
+            content = [
+                msgspec.structs.replace(item, train=item.train if item.turn == last and item.train is False else None)
+                for item in trajectory.content
+            ]
             plain = msgspec.structs.replace(trajectory, content=content)
         else:
             plain = trajectory
@@ -108,10 +111,11 @@ def _calls(chosen: str) -> list[JsonObject] | None:
 
 
 def _trained(content: list[AnyItem], start: int) -> list[AnyItem]:
-    """``content`` with what the row trains on: the actions from ``start`` on, none before."""
+    """``content`` with what the row trains on: the actions from ``start`` on that have no other mark, none before."""
+    learnt = [index >= start and item.train is not False for index, item in enumerate(content)]
     return [
-        msgspec.structs.replace(item, train=index >= start) if isinstance(item, Action) else item
-        for index, item in enumerate(content)
+        msgspec.structs.replace(item, train=train) if isinstance(item, Action) else item
+        for item, train in zip(content, learnt, strict=True)
     ]
 
 

@@ -41,16 +41,16 @@ class Flag(NamedTuple):
     yes: Any
 
     def read(self, value: Any) -> bool | None:
-        """What ``value`` says: of numbers, any above zero is yes; ``None`` where it is of another type."""
-        # A bool is a number in Python, and another type for a format.
-        if isinstance(value, bool) != isinstance(self.no, bool) or not isinstance(value, _NUMBERS):
-            return None
-        return bool(value > 0)
+        """What ``value`` says: true, or any number above zero, is yes; ``None`` where it is neither."""
+        return bool(value > 0) if isinstance(value, _NUMBERS) else None
 
     def matches(self, value: Any) -> bool:
         """Whether yes or no, as this field spells them, is all that ``value`` says."""
         return type(value) is type(self.no) and value in (self.no, self.yes)
 
+
+WEIGHT = Flag("weight", 0, 1)
+"""The field of OpenAI's messages."""
 
 Text = tuple[str, bool, bool | None]
 """A message that is a text and nothing else: the text, whether it is the agent's, and its flag, which only that has."""

@@ -334,7 +334,10 @@ class MessageReader:
         return segments[0]
 
     def _train(self, message: JsonObject) -> bool | None:
-        return self.flag.read(message[self.flag.field]) if self.flag.field in message else None
+        given = message.get(self.flag.field)
+        train = self.flag.read(given)
+        self.conversation.remarks["unread_loss_mark"] += given is not None and train is None
+        return train
 
     def _rest(self, message: JsonObject, index: int, known: frozenset[str]) -> None:
         """Keep the fields of a message that no field of ours says."""

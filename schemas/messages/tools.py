@@ -34,6 +34,9 @@ def read_tool(declaration: Any) -> Tool | None:
     )
 
 
+UNREAD = "tools.unread"
+"""What counts declarations that name no function."""
+
 Note = JsonObject
 """How tools are spelled: ``spelling`` (text or not), ``flat`` (bare functions), or all of it as it was ``given``."""
 
@@ -41,15 +44,18 @@ Note = JsonObject
 def read_tools(given: Any, spelling: Spelling) -> tuple[list[Tool], Note, Losses]:
     """The tools in ``given``, a note if they are not spelled in the plain way (as ``spelling``), and what was dropped.
 
-    What is no list of functions, or nested too deeply, is noted whole, and no tool. Where a table has filled schemas
-    with nulls (every tool has the parameters of all others, null), the nulls are dropped: they make the schemas false.
+    Where one is no function, or nested too deeply, all are noted as they are, and it is counted as dropped. Where a
+    table has filled schemas with nulls (every tool has the parameters of all others, null), the nulls are dropped:
+    they make the schemas false.
     """
     if given is None:
         return [], {}, Losses()
+    if given in ("", "null"):
+        return [], {"given": given}, Losses()
     try:
         tools, note, losses = _read_text(given, spelling) if isinstance(given, str) else _read(given, given, spelling)
     except RecursionError:
-        return [], {"given": given}, Losses()
+        return [], {"given": given}, Losses({UNREAD: 1})
     # Copies: what is cached is shared by all records with these tools.
     return list(tools), note, Losses(losses)
 
@@ -71,7 +77,7 @@ def _read_text(given: str, spelling: Spelling) -> tuple[list[Tool], Note, Losses
     try:
         return _read(given, msgspec.json.decode(given), spelling)
     except (msgspec.DecodeError, RecursionError):
-        return [], {"given": given}, Losses()
+        return [], {"given": given}, Losses({UNREAD: 1})
 
 
 def _read(given: Any, value: Any, spelling: Spelling) -> tuple[list[Tool], Note, Losses]:
@@ -83,7 +89,8 @@ def _read(given: Any, value: Any, spelling: Spelling) -> tuple[list[Tool], Note,
     found = [read_tool(each) for each in value] if isinstance(value, list) else [None]
     tools = [tool for tool in found if tool is not None]
     if len(tools) < len(found):
-        return [], {"given": given}, losses
+        losses[UNREAD] = len(found) - len(tools)
+        return tools, {"given": given}, losses
     note: Note = {"flat": True} if any("function" not in each for each in value) else {}
     way = spelling_of(given, value)
     if way != spelling or not tools:

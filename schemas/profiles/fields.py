@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue
 
 from agentmill.schemas.config import Config
 from agentmill.schemas.format import FormatError, Losses
-from agentmill.schemas.messages.conversation import RESERVED
+from agentmill.schemas.messages.conversation import RESERVED, WEIGHT, Flag
 from agentmill.schemas.messages.parts import renamed
 from agentmill.schemas.records.record import JsonObject
 
@@ -133,16 +133,19 @@ class MessageFields(Config):
     )
     roles: dict[str, str] = Field(default={}, description="roles that have another name in OpenAI's messages")
 
-    def apply(self, document: JsonObject) -> JsonObject:
-        """The record with OpenAI's ``messages``. Raises ``FormatError`` (``invalid``) if it has no list of them."""
+    def apply(self, document: JsonObject, flag: Flag = WEIGHT) -> JsonObject:
+        """The record with OpenAI's ``messages``, and in them the ``flag`` of the format that reads them.
+
+        Raises ``FormatError`` (``invalid``) if it has no list of them.
+        """
         given = document.get(self.of)
         if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
             raise FormatError("invalid", f"expected {self.of!r}, a list of messages, got {given!r:.60}")
         # A field of that name that is there already keeps its value under another one.
         rest = renamed({name: value for name, value in document.items() if name != self.of}, {"messages"})
-        return {**rest, "messages": [self._message(each) for each in given]}
+        return {**rest, "messages": [self._message(each, flag) for each in given]}
 
-    def _message(self, given: JsonObject) -> JsonObject:
+    def _message(self, given: JsonObject, flag: Flag) -> JsonObject:
         rest = dict(given)
         # A message without the fields that are named may have OpenAI's own.
         role = rest.pop(self.role if rest.get(self.role) is not None else "role", None)
@@ -150,8 +153,7 @@ class MessageFields(Config):
         read = {"role": self.roles.get(role, role) if isinstance(role, str) else role, "content": rest.pop(used, None)}
         if self.train is not None and is_flag(weight := rest.get(self.train)):
             del rest[self.train]
-            # OpenAI's field is a number.
-            read["weight"] = int(weight) if weight in (0, 1) else weight
+            read[flag.field] = weight if weight not in (0, 1) else flag.yes if weight else flag.no
         # What is null was filled in where messages of all roles became one table.
         unread = {name: value for name, value in rest.items() if value is not None}
         return {**read, **renamed(unread, read)}

@@ -13,6 +13,7 @@ from agentmill.schemas.config import Config, validate
 from agentmill.schemas.errors import near_match
 from agentmill.schemas.format import NOT_FINITE, Decoded, FormatError, Origin, Reader, Remarks, decode_counted
 from agentmill.schemas.formats import FORMATS
+from agentmill.schemas.messages.conversation import WEIGHT
 from agentmill.schemas.messages.parts import number_of
 from agentmill.schemas.profiles.fields import MessageFields, at, join, last_at, measured, renamed_fields
 from agentmill.schemas.profiles.paths import UNREAD, Place, measured_places
@@ -191,7 +192,13 @@ class ProfileReader:
             document, removed = self._private.remove(document)
             # Provenance takes its digest from these bytes, so private fields leave no trace in it.
             raw = msgspec.json.encode(document)
-        read = self._reader.read(Decoded(raw, self._shaped(document)), origin)
+        try:
+            read = self._reader.read(Decoded(raw, self._shaped(document)), origin)
+        except FormatError as error:
+            if isinstance(document, list) and profile.group is not None and profile.group.join is None:
+                hint = "`group` makes a list of rows; `group.join` names the list in them that goes into one record"
+                raise FormatError(error.reason, f"{error.detail}; {hint}") from error
+            raise
         rows = document if profile.group is not None else [document]
         runs = [read.trajectory, *read.others]
         if not any(run.content for run in runs):
@@ -225,7 +232,9 @@ class ProfileReader:
         if not isinstance(document, dict):
             return document
         document = self._renamed(document)
-        return profile.messages.apply(document) if profile.messages is not None else document
+        if profile.messages is None:
+            return document
+        return profile.messages.apply(document, getattr(self._reader, "flag", WEIGHT))
 
     def _renamed(self, row: Any) -> Any:
         return renamed_fields(row, self._profile.rename) if self._profile.rename and isinstance(row, dict) else row

@@ -14,7 +14,7 @@ import msgspec
 from agentmill.schemas.config import Config
 from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, Remarks, Written, parse, provenance
 from agentmill.schemas.formats.atif.fields import AGENT, FINAL_METRICS, TRAJECTORY, VERSION, VERSIONS, AtifDialect, keep
-from agentmill.schemas.formats.atif.reader import StepReader, step_results
+from agentmill.schemas.formats.atif.reader import StepReader, beyond_results, step_results
 from agentmill.schemas.formats.atif.writer import write_steps
 from agentmill.schemas.formats.extension_fields import OURS, extension_fields, from_own_words
 from agentmill.schemas.ids import part_id
@@ -26,6 +26,8 @@ from agentmill.schemas.records.trajectory import Source, Trajectory, Usage
 
 CONVERTER_VERSION = "1"
 NAME = "atif"
+OWN_NAMES = ("system", "content", "part_of", "tools")
+"""Under these names in ``extra`` are notes of ours."""
 _TOTALS = {
     "total_prompt_tokens": "prompt_tokens",
     "total_completion_tokens": "completion_tokens",
@@ -61,7 +63,7 @@ class Atif(Config):
         if not steps:
             raise FormatError("empty", "there is nothing that a step could say")
         document: JsonObject = {"schema_version": VERSION}
-        known = ("schema_version", "agent", "final_metrics", "system", "content", "extra", "part_of", "tools")
+        known = ("schema_version", "agent", "final_metrics", "extra", *OWN_NAMES)
         document |= {key: value for key, value in atif.items() if key not in known}
         if self.dialect == "strict":
             keep(document, TRAJECTORY, "trajectory", losses)
@@ -88,7 +90,11 @@ def _read(
     tools, note, dropped = read_tools(agent.get("tool_definitions"), "object")
     losses.update(dropped)
     losses["steps.step_id"] += reader.transcript.remarks["step_id_gap"]
-    kept: JsonObject = {key: value for key, value in document.items() if key not in ("steps", "agent", "extra")}
+    losses.update(f"steps.observation.{key}" for step in document["steps"] for key in beyond_results(step))
+    # Other names of the document would be taken for our own notes.
+    losses.update(key for key in OWN_NAMES if document.get(key) is not None)
+    read = ("steps", "agent", "extra", *OWN_NAMES)
+    kept: JsonObject = {key: value for key, value in document.items() if key not in read}
     agent = {key: value for key, value in agent.items() if key != "tool_definitions"}
     usage, kept["final_metrics"] = _usage(document.get("final_metrics"))
     kept |= {"agent": agent} | ({"system": reader.system} if reader.system else {})

@@ -233,6 +233,13 @@ def step_results(step: JsonObject) -> Any:
     return observation.get("results") if isinstance(observation, dict) else observation
 
 
+def beyond_results(step: JsonObject) -> list[str]:
+    """The names of what else is in the observation of a step; no item has a place for it."""
+    observation = step.get("observation")
+    found = observation.items() if isinstance(observation, dict) else ()
+    return [key for key, value in found if key != "results" and value is not None]
+
+
 def overlaid(item: AnyItem, fields: JsonObject) -> AnyItem:
     """``item`` with ``fields`` in the place of its own. Raises ``msgspec.ValidationError``."""
     tag = item.__struct_config__.tag

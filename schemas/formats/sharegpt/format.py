@@ -7,7 +7,7 @@ turns and results as ``observation``, a ``system`` field or turn, ``tools`` as J
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from pydantic import Field
@@ -18,7 +18,7 @@ from agentmill.schemas.formats.differences import differences
 from agentmill.schemas.formats.openai import read_list
 from agentmill.schemas.formats.pairs import Pair, pair_losses, pair_remarks, paired, prompt_length
 from agentmill.schemas.formats.sharegpt.turns import (
-    LOSS_FIELD,
+    LOSS,
     LoadableOrder,
     TurnReader,
     TurnWriter,
@@ -36,7 +36,6 @@ from agentmill.schemas.records.trajectory import Outcome, Tool, Trajectory
 
 CONVERTER_VERSION = "3"
 NAME = "sharegpt"
-LOSS = Flag(LOSS_FIELD, False, True)
 FIELDS = ("conversations", "conversation", "messages")
 """Names of the field with the turns, the usual one first."""
 
@@ -46,6 +45,8 @@ _ANSWER = (dict, list)
 
 class ShareGpt(WithDialect):
     """Conversations as ShareGPT has them, and LLaMA-Factory's preference and feedback rows."""
+
+    flag: ClassVar[Flag] = LOSS
 
     kto_tag: str = Field(default="kto_tag", description="the field with whether the answer is good (true or false)")
     labelled: bool = Field(default=False, description="write the outcome of every run as ``kto_tag``")
@@ -91,7 +92,7 @@ class ShareGpt(WithDialect):
         remarks = conversation.remarks + link_remarks(run.content, tools)
         if not answers:
             return Read(run, losses + lost, remarks=remarks)
-        other = self._conversation(turns, answers[1], system, {})
+        other = self._conversation(turns, answers[1], system, {} if system is None else {"system_field": True})
         starts = other.starts[len(turns) + (system is not None) :]
         pair = paired(run, other, NAME, starts[0] if starts else len(other.content))
         return Read(pair.chosen, losses + lost, (pair.rejected,), remarks + pair_remarks(other, pair))

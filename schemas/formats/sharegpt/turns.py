@@ -14,7 +14,7 @@ import msgspec
 
 from agentmill.schemas.format import FormatError, Losses, Remarks
 from agentmill.schemas.messages.calls import named_call
-from agentmill.schemas.messages.conversation import Layout, Text, key
+from agentmill.schemas.messages.conversation import Flag, Layout, Text, key
 from agentmill.schemas.messages.parts import REASONING
 from agentmill.schemas.messages.surface_text import Style, dumped, style_of
 from agentmill.schemas.messages.writer import WrittenMessage, in_order_of_calls
@@ -49,6 +49,7 @@ USUAL = {
 _OURS = frozenset({"tool_calls", "function_call", "tool_call_id", *REASONING})
 """Fields that belong to OpenAI messages: a turn that has one is left as it is."""
 LOSS_FIELD = "loss"
+LOSS = Flag(LOSS_FIELD, False, True)
 """The field of a turn that says whether it is trained on."""
 _OPEN, _CLOSE = "<think>\n", "\n</think>\n\n"
 
@@ -324,7 +325,7 @@ class LoadableOrder:
     def _with_loss(self, turn: JsonObject, group: Sequence[JsonObject], by_default: bool) -> JsonObject:
         """``turn``, made of ``group``, without loss if one of these has none; unmarked ones have it ``by_default``."""
         flags = [each.get(LOSS_FIELD) for each in group]
-        carried = [flag if isinstance(flag, bool) else by_default for flag in flags]
+        carried = [by_default if (train := LOSS.read(flag)) is None else train for flag in flags]
         if all(carried) or not any(carried):
             return turn
         # What must not be trained counts for more than what could be.

@@ -227,7 +227,7 @@ class Steps(WithDialect):
         found = {name: value_at(step, path) for name, path in paths.items()}
         texts = {name: value for name, value in found.items() if isinstance(value, str) and name != "error"}
         error = _is_error(found.get("error"))
-        taken = [paths[name] for name in texts] + ([paths["error"]] if found.get("error") is True else [])
+        taken = [paths[name] for name in texts]
         image = ImageObservation(content=texts["image"], source="environment") if texts.get("image") else None
         items: list[AnyObservation] = []
         if "text" in texts:
@@ -236,8 +236,8 @@ class Steps(WithDialect):
             html, axtree, url = map(texts.get, _PAGE)
             items.append(WebObservation(html=html, axtree=axtree, url=url, image_observation=image, error=error))
         elif image is not None:
-            items.append(image)
-        return items, taken
+            items.append(msgspec.structs.replace(image, error=error))
+        return items, taken + ([paths["error"]] if items and found.get("error") is True else [])
 
     def _done(self, step: JsonObject) -> tuple[list[AnyAction], list[str]]:
         """The actions of a step, and the paths whose values they hold."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -285,3 +286,17 @@ def test_real_records_pass_through_atif_unchanged(dialect: str, samples: list[by
             assert not differences(run, back, "atif")
         assert leaves(msgspec.json.decode(raw)) <= held([back])
     assert len(samples) == 51
+
+
+def test_what_has_no_place_in_a_document_is_counted() -> None:
+    call = {"tool_call_id": "1", "function_name": "f", "arguments": {}}
+    observed = {"results": [{"source_call_id": "1", "content": "r"}], "extra": {"truncated": True}}
+    steps = [
+        {"step_id": 1, "source": "user", "message": "q"},
+        {"step_id": 2, "source": "agent", "message": "t", "tool_calls": [call], "observation": observed},
+    ]
+    document = {"schema_version": "ATIF-v1.7", "agent": {"name": "a", "version": "1"}, "steps": steps}
+    odd = {"tools": [{"name": "f"}], "system": "s", "content": [], "part_of": 3}
+    found = Atif().read(json.dumps({**document, **odd}).encode(), Origin("demo"))
+    assert found.losses == {"steps.observation.extra": 1, **dict.fromkeys(odd, 1)}
+    assert Atif().write(found.trajectory).document["steps"][0]["message"] == "q"

@@ -513,3 +513,30 @@ def test_what_cannot_be_read_has_a_reason(raw: bytes, reason: str) -> None:
         ShareGpt().read(raw, ORIGIN)
     assert caught.value.reason == reason
     assert "\n" not in caught.value.detail
+
+
+def test_a_pair_with_a_system_field_comes_back() -> None:
+    ask, good, bad = turn("human", "Capital of France?"), turn("gpt", "Paris."), turn("gpt", "Lyon.")
+    found = read(turn("human", "Hi"), turn("gpt", "Hello"), ask, chosen=good, rejected=bad, system="You are terse.")
+    written = ShareGpt().write_pair(found.trajectory, found.others[0])
+    assert (written.document["chosen"], written.document["rejected"]) == (good, bad)
+    assert written.document["system"] == "You are terse."
+
+
+@pytest.mark.parametrize(("no", "yes"), [(False, True), (0, 1), (0.0, 0.5)])
+def test_loss_marks_may_be_numbers(no: Any, yes: Any) -> None:
+    turns = [turn("human", "a"), turn("gpt", "b", loss=no), turn("human", "c"), turn("gpt", "d", loss=yes)]
+    found = read(*turns)
+    assert [item.train for item in found.trajectory.content if isinstance(item, MessageAction)] == [False, True]
+    assert comes_back(found.trajectory)["conversations"] == turns
+    assert read(turn("human", "a"), turn("gpt", "b", loss="0")).remarks == Counter({"unread_loss_mark": 1})
+
+
+@pytest.mark.parametrize("broken", ['[{"name": "f"}, {"type": "web_search"}]', "[{'name': 'f'}]", {"f": 1}])
+def test_declarations_that_are_no_functions_are_counted(broken: Any) -> None:
+    found = read(turn("human", "a"), turn("gpt", "b"), tools=broken)
+    assert found.losses == {"tools.unread": 1}
+    assert [each.name for each in found.trajectory.tools] == (["f"] if "web_search" in broken else [])
+    assert ShareGpt(order="as_said").write(found.trajectory).document["tools"] == broken
+    for none in ("", "null", "[]"):
+        assert not read(turn("human", "a"), turn("gpt", "b"), tools=none).losses

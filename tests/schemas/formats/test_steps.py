@@ -362,3 +362,12 @@ def test_many_steps_that_show_and_do_nothing_are_kept_in_short_names() -> None:
     kept = json.dumps(found.trajectory.extra)
     assert all(f'": {number}' in kept for number in (0, 1, 4_999))
     assert len(kept) < 200_000
+
+
+def test_errors_of_screens_and_of_steps_that_show_nothing_are_kept() -> None:
+    options = {"of": "steps", "goal": "goal", "observation": {"image": "img", "error": "failed"}}
+    steps = [{"img": "1.png", "act": "a", "failed": True}, {"act": "b", "failed": True}, {"img": "2.png", "act": "c"}]
+    run = read({"goal": "g", "steps": steps}, action={"text": "act"}, **options).trajectory
+    images = [item for item in run.content if isinstance(item, ImageObservation)]
+    assert [image.error for image in images] == [True, False]
+    assert "failed" in json.dumps(run.extra), "a step that shows nothing has no item for it"

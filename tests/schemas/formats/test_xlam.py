@@ -95,3 +95,9 @@ def test_what_has_no_messages_or_answer_is_refused(document: Any) -> None:
     with pytest.raises(FormatError) as caught:
         read(document)
     assert caught.value.reason == "invalid"
+
+
+def test_an_answer_without_loss_is_not_trained_on() -> None:
+    answer = {"role": "assistant", "content": "Bad.", "weight": 0}
+    found = comes_back({"id": "1---1", "messages": [ASK], "output_message": answer, "chosen": "Bad."})
+    assert [item.train for item in found.trajectory.content if isinstance(item, Action)] == [False]

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from agentmill.schemas.config import validate
+from agentmill.schemas.format import FormatError
 from agentmill.schemas.profiles.fields import MessageFields, join, renamed_fields
+from agentmill.schemas.profiles.profile import Profile
 from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import MessageAction
+from tests.errors import user_error
 
 
 def message(role: str, content: str) -> JsonObject:
@@ -59,3 +65,27 @@ def test_join_keeps_a_message_that_the_user_repeats() -> None:
 def test_join_keeps_a_repeated_system_message_once() -> None:
     system, other = message("system", "Be brief."), message("user", "look")
     assert joined([system, A], [other, B], [system, C]) == [system, A, other, B, C]
+
+
+@pytest.mark.parametrize("name", ["openai", "trl", "sharegpt", "llamafactory"])
+def test_loss_marks_under_another_name_are_read_by_every_format(name: str) -> None:
+    speakers = ("human", "gpt") if name == "sharegpt" else ("user", "assistant")
+    text = [{"type": "text", "value": "a"}] if name == "llamafactory" else "a"
+    marks = zip([*speakers, speakers[1]], (False, False, 1), strict=True)
+    turns = [{"who": who, "text": text, "mask": mask} for who, mask in marks]
+    fields = {"of": "turns", "role": "who", "content": ["text"], "train": "mask"}
+    profile = validate(Profile, {"dataset": "d", "format": name, "messages": fields}, "p")
+    (run,) = profile.reader().read(msgspec.json.encode({"turns": turns}), 0, 0).trajectories
+    assert [item.train for item in run.content if isinstance(item, MessageAction)] == [False, True]
+
+
+def test_rows_of_a_run_for_a_format_of_single_records_need_a_list_to_join() -> None:
+    profile = validate(Profile, {"dataset": "d", "format": "openai", "group": {"by": ["id"]}}, "p")
+    with pytest.raises(FormatError, match="`group` makes a list of rows"):
+        profile.reader().read(msgspec.json.encode([{"id": 1, "messages": [A]}, {"id": 1, "messages": [B]}]), 0, 0)
+
+
+def test_options_of_no_dialect_are_refused() -> None:
+    given = {"dataset": "d", "format": "openai", "options": {"dialect_options": {"fenced": {}}}}
+    with user_error("rule-broken", "dialect_options", "no `dialect`"):
+        validate(Profile, given, "p").reader()
