@@ -6,7 +6,7 @@ refuse); what is the server's fault is a ``PolicyError`` with the reason ``malfo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from agentmill.schemas.arrow.check import is_too_deep
 from agentmill.schemas.chat import to_functions, to_messages, to_openai
 from agentmill.schemas.dialects.tool_text import TOOL_TEXTS, written_out
+from agentmill.schemas.messages.parts import number_of
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, ApiAction, MessageAction, TurnTokens, Usage
 from agentmill.synthesis.policies.policy import Conversation, Denied, PolicyError, Turn
@@ -81,37 +82,29 @@ class Function(msgspec.Struct):
     """The function of a tool call; ``arguments`` should be the text of a JSON object, and is one from some servers."""
 
     name: str
-    arguments: str | JsonObject | None = None
+    arguments: Any = None
 
 
 class Call(msgspec.Struct):
     """One tool call of an answer."""
 
     function: Function
-    id: str | None = None
+    id: Any = None
 
 
 class Answer(msgspec.Struct):
-    """The assistant message. Hidden reasoning goes by two names among servers."""
+    """The assistant message. Hidden reasoning goes by two names among servers, or is in parts of the content.
+
+    What is ``Any`` here and below comes in other forms from some servers; an answer is paid for, so it is not lost for
+    that.
+    """
 
     content: str | list[Any] | None = None
     """A text, or parts of which some are texts, as reasoning models of some providers answer."""
-    refusal: str | None = None
+    refusal: Any = None
     tool_calls: list[Call] | None = None
-    reasoning: str | None = None
-    reasoning_content: str | None = None
-
-
-class TokenLogprob(msgspec.Struct):
-    """The natural logarithm of one sampled token's probability."""
-
-    logprob: float
-
-
-class Logprobs(msgspec.Struct):
-    """Log-probabilities of the sampled tokens, in order."""
-
-    content: list[TokenLogprob] | None = None
+    reasoning: Any = None
+    reasoning_content: Any = None
 
 
 NO_ERROR = (b"", b"null", b"false", b'""', b"{}", b"[]")
@@ -126,24 +119,22 @@ class Choice(msgspec.Struct):
 
     message: Answer
     finish_reason: str | None = None
-    logprobs: Logprobs | None = None
+    logprobs: Any = None
     token_ids: list[int] | None = None
     stop_reason: int | str | None = None
     error: msgspec.Raw = msgspec.Raw()
 
 
-class PromptDetails(msgspec.Struct):
-    """The share of the prompt that came out of the server's prefix cache."""
-
-    cached_tokens: int | None = None
-
-
 class Counts(msgspec.Struct):
-    """Tokens that the server counted."""
+    """Tokens that the server counted. ``prompt_tokens_details`` has those that came out of its prefix cache.
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: PromptDetails | None = None
+    Some count the reasoning in the total alone.
+    """
+
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    total_tokens: Any = None
+    prompt_tokens_details: Any = None
 
 
 class Completion(msgspec.Struct):
@@ -206,6 +197,8 @@ def read_turn(text: str | bytes, seconds: float, conversation: Conversation) -> 
             raise Denied("rate_limited", f"the answer reports an error{_quoted(text)}") from error
         raise PolicyError("malformed", f"the answer is no chat completion: {error}{_quoted(text)}") from error
     if not completion.choices:
+        if _is_busy(text):
+            raise Denied("rate_limited", f"the answer reports an error{_quoted(text)}")
         raise PolicyError("malformed", f"the answer has no choices{_quoted(text)}")
     choice = completion.choices[0]
     _check_no_error(choice, text)
@@ -213,7 +206,7 @@ def read_turn(text: str | bytes, seconds: float, conversation: Conversation) -> 
     # Where a text ended the answer, its tokens hold that text, which the message does not.
     stopped = isinstance(choice.stop_reason, str)
     if completion.prompt_token_ids is not None and choice.token_ids is not None and not stopped:
-        logprobs = [entry.logprob for entry in (choice.logprobs and choice.logprobs.content) or []]
+        logprobs = _logprobs(choice.logprobs)
         tokens = token_delta(
             conversation.content, completion.prompt_token_ids, choice.token_ids, logprobs, choice.finish_reason
         )
@@ -235,18 +228,24 @@ class OnlyError(msgspec.Struct):
     error: Reported
 
 
-def _is_busy(text: str | bytes) -> bool:
+def _is_busy(text: str | bytes, codes: Sequence[int] = BUSY) -> bool:
     """Whether an answer reports that no request is taken for now."""
     try:
-        return str(msgspec.json.decode(text, type=OnlyError).error.code) in map(str, BUSY)
+        return str(msgspec.json.decode(text, type=OnlyError).error.code) in map(str, codes)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 
 
 def _check_no_error(choice: Choice, text: str | bytes) -> None:
-    """Raises ``PolicyError`` (``malformed``): an empty message with an error is no answer of the model."""
+    """Raises ``PolicyError`` (``malformed``): an empty message with an error is no answer of the model.
+
+    ``Denied`` where a provider takes no request for now.
+    """
     error = bytes(choice.error)
     found = error not in NO_ERROR
+    # A gateway whose server is gone (502) has taken the request.
+    if found and _is_busy(b'{"error":%b}' % error, (429, 503)):
+        raise Denied("rate_limited", f"the answer reports an error{_quoted(error)}")
     if found or choice.finish_reason == "error":
         raise PolicyError("malformed", f"the answer reports an error{_quoted(error if found else text)}")
 
@@ -258,9 +257,10 @@ def _quoted(text: str | bytes) -> str:
 
 
 def _actions(answer: Answer) -> list[AnyAction]:
-    reasoning = answer.reasoning_content or answer.reasoning or None
+    thought = [part for part in answer.content if _kind(part) == "thinking"] if isinstance(answer.content, list) else []
+    reasoning = _words(answer.reasoning_content) or _words(answer.reasoning) or _words(thought) or None
     # Some servers put the words of a model that refuses in a field of their own, and leave the content empty.
-    text = _text(answer.content) or answer.refusal or ""
+    text = _text(answer.content) or _words(answer.refusal)
     if not answer.tool_calls:
         return [MessageAction(content=text, reasoning_content=reasoning)]
     calls: list[AnyAction] = [_call(call) for call in answer.tool_calls]
@@ -271,36 +271,76 @@ def _actions(answer: Answer) -> list[AnyAction]:
 def _text(content: str | list[Any] | None) -> str:
     if not isinstance(content, list):
         return content or ""
-    texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
-    return "".join(text for text in texts if isinstance(text, str))
+    return _words([part for part in content if _kind(part) == "text"])
+
+
+def _kind(part: object) -> object:
+    return part.get("type") if isinstance(part, dict) else None
+
+
+def _words(value: object) -> str:
+    """The text that a field holds, as it is, in parts or in an object; empty where there is none."""
+    if isinstance(value, list):
+        return "".join(map(_words, value))
+    if isinstance(value, dict):
+        return next((words for name in ("text", "thinking", "content") if (words := _words(value.get(name)))), "")
+    return value if isinstance(value, str) else ""
+
+
+def _logprobs(given: object) -> list[float]:
+    """The natural logarithms of the probabilities of the sampled tokens, in order; empty where one is missing."""
+    entries = given.get("content") if isinstance(given, dict) else None
+    found = [each.get("logprob") if isinstance(each, dict) else None for each in entries or ()]
+    known = [float(each) for each in found if isinstance(each, int | float)]
+    return known if len(known) == len(found) else []
 
 
 def _call(call: Call) -> ApiAction:
     # Some servers send nothing, or an empty text, for a call without arguments.
-    given = call.function.arguments or "{}"
+    given = "{}" if call.function.arguments in (None, "") else call.function.arguments
+    call_id = None if call.id is None else str(call.id)
     text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
     try:
         arguments: Any = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         arguments = None
     if isinstance(arguments, dict) and not is_too_deep(arguments):
-        return ApiAction(function=call.function.name, kwargs=arguments, tool_call_id=call.id)
-    return ApiAction(function=call.function.name, kwargs={}, raw_arguments=text, tool_call_id=call.id)
+        return ApiAction(function=call.function.name, kwargs=arguments, tool_call_id=call_id)
+    return ApiAction(function=call.function.name, kwargs={}, raw_arguments=text, tool_call_id=call_id)
 
 
 def _usage(counts: Counts, seconds: float) -> Usage:
     details = counts.prompt_tokens_details
+    prompts, completions, both = map(_counted, (counts.prompt_tokens, counts.completion_tokens, counts.total_tokens))
+    if prompts is not None and completions is not None and both is not None:
+        completions = max(completions, both - prompts)
     return Usage(
-        prompt_tokens=_counted(counts.prompt_tokens),
-        completion_tokens=_counted(counts.completion_tokens),
-        cached_tokens=_counted(details.cached_tokens) if details else None,
+        prompt_tokens=prompts,
+        completion_tokens=completions,
+        cached_tokens=_counted(details.get("cached_tokens")) if isinstance(details, dict) else None,
         seconds=seconds,
     )
 
 
-def _counted(tokens: int | None) -> int | None:
+def _counted(tokens: object) -> int | None:
     """A number of tokens; ``None``, as where the server does not count, for one that cannot be."""
-    return tokens if tokens is not None and 0 <= tokens <= MOST_TOKENS else None
+    known = number_of(tokens)
+    return int(known) if known is not None and 0 <= known <= MOST_TOKENS else None
+
+
+class OnlyUsage(msgspec.Struct):
+    """The part of an answer with what it cost."""
+
+    usage: Counts
+
+
+def usage_in(text: bytes) -> Usage | None:
+    """What an answer cost that cannot be used for another reason; ``None`` if it does not say."""
+    try:
+        found = _usage(msgspec.json.decode(text, type=OnlyUsage).usage, 0.0)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if None in (found.prompt_tokens, found.completion_tokens) else found
 
 
 class Api(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Usage
-from agentmill.synthesis.policies.completion import RESPONSE_FORMAT, Api, completed
+from agentmill.synthesis.policies.completion import RESPONSE_FORMAT, Api, completed, usage_in
 from agentmill.synthesis.policies.cost import Spending, tokens_of
 from agentmill.synthesis.policies.http_client import PASSING, Client, Cut, NotConnected, Oversized, Refused, pause_s
 from agentmill.synthesis.policies.policy import (
@@ -49,11 +49,14 @@ OVERFLOW_PHRASES = (
     "prompt is too long",
     "exceed context limit",
     "exceeds the maximum number of tokens",
+    "model token limit",
+    "maximum prompt length",
+    "range of input length",
     "`inputs` must have less than",
     "`inputs` tokens + `max_new_tokens` must be",
 )
 """What servers say of a prompt that is longer than the context, in lower case: OpenAI, vLLM and llama.cpp, then
-Anthropic, Gemini and TGI."""
+Anthropic, Gemini, Kimi, xAI, Qwen and TGI."""
 
 
 class Disconnected(PolicyError):
@@ -279,7 +282,8 @@ class ModelClient:
             except Denied:
                 raise
             except PolicyError:
-                self._spend(self.api.estimate(body), True)
+                usage = usage_in(text)
+                self._spend(usage or self.api.estimate(body), usage is None)
                 if tries == 0:
                     raise
                 self._check_budget()

@@ -19,8 +19,8 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import AnyItem, ApiAction, MessageAction, TextObservation, Tool, Usage
 from agentmill.synthesis.json_objects import answer_in, objects_in
 from agentmill.synthesis.policies.mistakes import EXPERT
-from agentmill.synthesis.policies.model_client import Used
-from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, Policy, Turn
+from agentmill.synthesis.policies.model_client import REFUSED, Used
+from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, Denied, Policy, PolicyError, Turn
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.llm_calls import TRIES, all_of, total, turn_of
 from agentmill.synthesis.sandbox import Session, pool
@@ -93,8 +93,8 @@ def judge_name(policy: Policy) -> str:
     return f"{policy.model or policy.name}{f'@{revision}' if revision else ''}"
 
 
-async def ask(judge: Judge, question: Question, wanted: type[A], seed: int) -> Answer[A]:
-    """One judge's answer.
+async def ask(judge: Judge, question: Question, wanted: type[A], seed: int, alone: bool = True) -> Answer[A]:
+    """One judge's answer. A judge that is not ``alone`` and whose server refuses the question has none (``refused``).
 
     Raises ``PolicyError`` where it cannot be asked, and ``SandboxError`` where its code cannot be run.
     """
@@ -118,6 +118,10 @@ async def ask(judge: Judge, question: Question, wanted: type[A], seed: int) -> A
             content = [*asked, answered, TextObservation(content=again, source="user", turn=number)]
     except ContextOverflow:
         return Answer(None, usage, "too_long")
+    except PolicyError as error:
+        if alone or isinstance(error, Denied) or error.reason != REFUSED:
+            raise
+        return Answer(None, usage, REFUSED)
     return Answer(None, usage, fault)
 
 
@@ -129,7 +133,7 @@ async def ask_all(panel: Panel, questions: Sequence[Question], wanted: type[A], 
         again = [before[judge.identity]] if before[judge.identity] else []
         before[judge.identity] += 1
         seed = derive_seed(panel.seed, salt, question.episode_id, judge.identity, *again)
-        asked.append(ask(judge, question, wanted, seed))
+        asked.append(ask(judge, question, wanted, seed, alone=len(panel.judges) == 1))
     return await all_of(asked)
 
 

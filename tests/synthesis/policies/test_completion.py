@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmill.schemas.records.trajectory import AnyItem, MessageAction, TextObservation
+from agentmill.schemas.records.trajectory import AnyItem, ApiAction, MessageAction, TextObservation
 from agentmill.synthesis.policies.completion import read_turn, token_delta, token_sequence
+from agentmill.synthesis.policies.cost import read_ledger
 from agentmill.synthesis.policies.policy import Denied, PolicyError
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi
@@ -119,3 +121,68 @@ async def test_who_reports_an_error_is_asked_again() -> None:
 def test_the_words_of_a_refusal_are_the_message(content: str | None, refusal: str | None, expected: str) -> None:
     body = answered(content, message={"refusal": refusal})
     assert read_turn(body, 0.0, conversation()).actions == [MessageAction(content=expected)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reasoning"),
+    [
+        ({"reasoning": [{"type": "text", "text": "Hm"}, {"text": "."}]}, "Hm."),
+        ({"reasoning_content": {"content": "Hm."}}, "Hm."),
+        ({"content": [{"type": "thinking", "thinking": [{"text": "Hm."}]}, {"type": "text", "text": "look"}]}, "Hm."),
+        ({"refusal": False, "reasoning": None}, None),
+    ],
+)
+def test_what_is_beside_an_answer_may_have_any_form(fields: Any, reasoning: str | None) -> None:
+    [action] = read_turn(answered("look", message=fields), 0.0, conversation()).actions
+    assert action == MessageAction(content="look", reasoning_content=reasoning)
+
+
+@pytest.mark.parametrize("logprobs", [[-0.1], {"content": [{"logprob": None}]}, {"content": [-0.1]}, "none"])
+def test_log_probabilities_of_another_form_are_none(logprobs: Any) -> None:
+    body = json.loads(answered("look", token_ids=[3], logprobs=logprobs))
+    [action] = read_turn(json.dumps({**body, "prompt_token_ids": [1]}), 0.0, conversation()).actions
+    assert action.tokens is not None
+    assert (action.tokens.sampled_ids, action.tokens.logprobs) == ([3], [])
+
+
+@pytest.mark.parametrize(("given", "raw"), [([], "[]"), (3, "3"), ("", None), (None, None)])
+def test_arguments_that_are_no_object_are_those_of_the_call(given: Any, raw: str | None) -> None:
+    call = {"id": 7, "function": {"name": "f", "arguments": given}}
+    [action] = read_turn(answered(None, message={"tool_calls": [call]}), 0.0, conversation()).actions
+    assert action == ApiAction(function="f", kwargs={}, raw_arguments=raw, tool_call_id="7")
+
+
+@pytest.mark.parametrize(
+    ("usage", "counted"),
+    [
+        ({"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 2110}, (100, 2010)),
+        ({"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}, (100, 10)),
+        ({"prompt_tokens": 100, "completion_tokens": 10}, (100, 10)),
+        ({"prompt_tokens": 10.0, "completion_tokens": "10", "prompt_tokens_details": []}, (10, None)),
+    ],
+)
+def test_reasoning_that_only_the_total_holds_is_counted(usage: Any, counted: tuple[int, int | None]) -> None:
+    body = json.dumps({**json.loads(answered("look")), "usage": usage})
+    found = read_turn(body, 0.0, conversation()).usage
+    assert (found.prompt_tokens, found.completion_tokens) == counted
+
+
+@pytest.mark.parametrize("body", [{"choices": []}, {"choices": [{"message": {}, "finish_reason": "error"}]}])
+def test_a_refusal_for_now_may_be_in_the_place_of_a_choice(body: Any) -> None:
+    error = {"code": 429, "message": "slow down"}
+    (body["choices"][0] if body["choices"] else body)["error"] = error
+    with pytest.raises(Denied, match="slow down"):
+        read_turn(json.dumps(body), 0.0, conversation())
+
+
+async def test_an_answer_that_cannot_be_used_costs_what_it_says(tmp_path: Path) -> None:
+    ledger = tmp_path / "spending.sqlite"
+    counted = json.dumps({"choices": [], "usage": {"prompt_tokens": 700, "completion_tokens": 0}}).encode()
+    with FakeOpenAi([fake.raw(counted), fake.raw(b"{}"), fake.text("look")]) as server:
+        policy = policy_for(server, ledger=str(ledger), sampling={"max_tokens": 8000})
+        await policy.act(conversation())
+        await policy.close()
+    [spent] = read_ledger(ledger)
+    assert (spent.requests, spent.estimated) == (3, 1)
+    assert 8000 < spent.completion_tokens < 8100, "what does not count costs what it may"
+    assert spent.prompt_tokens > 700

@@ -181,6 +181,9 @@ async def test_context_overflow_is_told_apart_from_other_refusals() -> None:
         "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000",
         "`inputs` tokens + `max_new_tokens` must be <= 8192. Given: 8000 `inputs` tokens and 400 `max_new_tokens`",
         "Maximum Context Length exceeded",
+        "Your request exceeded model token limit: 262144 (requested: 300000)",
+        "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
+        "Range of input length should be [1, 204800]",
     ],
 )
 async def test_context_overflow_is_told_by_the_words_of_each_server(message: str) -> None:

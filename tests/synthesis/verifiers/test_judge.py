@@ -129,6 +129,17 @@ async def test_a_transcript_that_is_too_long_is_unscored_and_a_server_that_fails
         await judged(always(True, model="a"), Judging(fails, model="b"))
 
 
+async def test_a_judge_whose_server_refuses_the_transcript_has_no_vote_in_a_jury() -> None:
+    def refuses(asked: Conversation) -> str:
+        raise PolicyError("refused", "HTTP 400: flagged")
+
+    verdict = await judged(always(True, model="a"), Judging(refuses, model="b"))
+    assert (verdict.status, verdict.score) == ("scored", 1.0)
+    assert [each["fault"] for each in verdict.evidence["judges"]] == [None, "refused"]
+    with pytest.raises(PolicyError, match="flagged"):
+        await judged(Judging(refuses))
+
+
 def position(asked: Conversation) -> str:
     """Prefers what the scale names last."""
     text = f"{asked.system_prompt}\n{shown(asked)}"
