@@ -194,6 +194,7 @@ def check_tensors(adapter: Path, missing: Sequence[str], unknown: Sequence[str])
 def load_merged(base: Path, adapter: Path, task: Task, trusted: bool = False) -> Any:
     """The model in ``base`` with what ``adapter`` learnt added to its weights, in fp32. Raises ``UserError``."""
     model = load_weights(base, task, torch.float32, trusted)
+    _check_biases(model, adapter)
     loaded = load_adapter(model, adapter)
     ends = {_path_of(model, layer) for layer in _ends(model)}
     # What is added to one would be added to both.
@@ -214,12 +215,12 @@ def _untie(model: Any) -> None:
 
 
 def check_adapted(model: Any, lora: LoraConfig, adapter: Path) -> None:
-    """Raises ``UserError`` for an adapter on the output head, with which no training goes on, and where ``all-linear``
-    was given, and it has matrices on some of the layers only.
+    """Raises ``UserError`` for an adapter on the output head, with which no training goes on, where ``all-linear``
+    was given, and it has matrices on some of the layers only, and for one that could not be merged in the end.
     """
-    found = read_json(adapter / ADAPTER_CONFIG).get("target_modules")
-    # PEFT keeps whole names where the last part is also that of another layer.
-    names = {name.rpartition(".")[2] for name in found} if isinstance(found, list) else set[str]()
+    found, names = read_json(adapter / ADAPTER_CONFIG).get("target_modules"), _targets(adapter)
+    if lora.merge:
+        _check_biases(model, adapter)
     if lora.target_modules == "all-linear" and names != linear_layers(model):
         raise disagreement("target_modules", lora.target_modules, str(adapter), found)
     head = _name_of(model, model.get_output_embeddings())
@@ -227,6 +228,25 @@ def check_adapted(model: Any, lora: LoraConfig, adapter: Path) -> None:
         raise UserError(
             f"the adapter {adapter} has matrices on the output head {head}, with which TRL does not go on\n"
             f"make it a whole model first: agentmill merge {adapter} --out MODEL",
+            ErrorCode.LORA_DIFFERS,
+        )
+
+
+def _targets(adapter: Path) -> set[str]:
+    """The layers of an adapter; PEFT keeps whole names where the last part is also that of another layer."""
+    found = read_json(adapter / ADAPTER_CONFIG).get("target_modules")
+    return {name.rpartition(".")[2] for name in found} if isinstance(found, list) else set()
+
+
+def _check_biases(model: Any, adapter: Path) -> None:
+    """Raises ``UserError`` for biases on layers that have none, to which they could not be added."""
+    if not read_json(adapter / ADAPTER_CONFIG).get("lora_bias"):
+        return
+    layers = {name.rpartition(".")[2] for name, each in model.named_modules() if getattr(each, "bias", "") is None}
+    if without := sorted(layers & _targets(adapter)):
+        raise UserError(
+            f"the adapter {adapter} has biases (lora_bias) for {', '.join(without)}, which have none in the model,"
+            " and cannot be merged\nleave it an adapter: in a training lora.merge: false",
             ErrorCode.LORA_DIFFERS,
         )
 

@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -58,6 +59,36 @@ class RecordedOutputs:
         return next(self._outputs)
 
 
+@contextmanager
+def copied_whole(model: Any) -> Iterator[None]:
+    """Have TRL's copy of the adapter of ``model``, which is the reference, be like it in all.
+
+    PEFT would initialise the copy as it did the adapter, which changes the weights below it for some ways (PiSSA,
+    OLoRA), and TRL leaves out the tensors of embeddings and of single tokens. Raises ``UserError`` for an adapter with
+    biases, of which a model has one at most.
+    """
+    config = getattr(model, "peft_config", {}).get("default")
+    if config is None:
+        yield
+        return
+    if getattr(config, "bias", "none") != "none":
+        raise UserError(
+            f"the adapter has biases (bias: {config.bias}), and a reference next to it cannot have them, too\n"
+            "make it a whole model first: agentmill merge ADAPTER --out MODEL",
+            ErrorCode.LORA_DIFFERS,
+        )
+    way, config.init_lora_weights = config.init_lora_weights, True
+    try:
+        yield
+    finally:
+        config.init_lora_weights = way
+    parameters = dict(model.named_parameters())
+    for name, each in parameters.items():
+        copy = parameters.get(f"{name.removesuffix('default')}{TRL_REFERENCE}") if name.endswith(".default") else None
+        if copy is not None:
+            copy.data.copy_(each.data)
+
+
 class ReferenceTrainer(BaseTrainer):
     """What DPO and KTO share: one run of the model for each batch, and sums over its sequences by side.
 
@@ -75,7 +106,8 @@ class ReferenceTrainer(BaseTrainer):
     )
 
     def __init__(self, *args: Any, scores: ReferenceScores | None = None, kept: bool = True, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        with copied_whole(kwargs.get("model")) if kwargs.get("ref_model") is None else nullcontext():
+            super().__init__(*args, **kwargs)
         self._scores, self._kept, self._gone = scores, kept, False
         # TRL then takes the log-probabilities of the reference from the batch, where compute_loss puts them.
         self.precompute_ref_logps = True

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig as PeftLoraConfig
+from peft import get_peft_model
 
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.rows import PreferenceRow, UnpairedRow
 from agentmill.trainers import train_loop
+from agentmill.trainers.adapters import load_adapter, load_merged
 from agentmill.trainers.dpo import main
+from agentmill.trainers.model_io import load_weights
 from agentmill.trainers.preference_data import encode_pair
 from agentmill.trainers.tokenization import RowError
+from tests.errors import shows, user_error
+from tests.model import tiny_model
 from tests.trainers.tables import answered, assistant, pair, pairs, side, unpaired_rows, user, write_table
 from tests.trainers.test_resume import checkpoints, curve, kill_at_checkpoint
 
@@ -216,3 +223,68 @@ def test_a_training_that_was_killed_after_it_had_ended_at_a_limit_makes_no_furth
     ended = record_of(tmp_path / "tuned")
     assert (ended["steps"], len(ended["loss_curve"])) == (2, 2)
     assert ended["stopped"].startswith("at step 2: chosen_change is")
+
+
+def foreign_adapter(folder: Path, **config: Any) -> Path:
+    """An adapter by PEFT alone, whose weights are not at their start."""
+    torch.manual_seed(0)
+    base = load_weights(tiny_model(), "CAUSAL_LM", torch.float32)
+    config = {"target_modules": ["q_proj"], **config}
+    adapted = get_peft_model(base, PeftLoraConfig(r=4, task_type="CAUSAL_LM", **config))
+    for weight in adapted.parameters():
+        if weight.requires_grad:
+            weight.data += 0.1 * torch.randn_like(weight)
+    adapted.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"target_modules": ["q_proj", "embed_tokens"]},
+        {"trainable_token_indices": list(range(200, 800))},
+        {"init_lora_weights": "pissa"},
+        {"init_lora_weights": "olora"},
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Model with:UserWarning")
+def test_the_reference_of_an_adapter_is_the_adapter_in_all(
+    dpo_config: Path, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    adapter, ids = foreign_adapter(tmp_path / "adapter", **config), torch.arange(12)[None]
+    with torch.no_grad():
+        start = load_adapter(load_weights(tiny_model(), "CAUSAL_LM", torch.float32), adapter, 0.0)
+        wanted = start.eval()(input_ids=ids).logits
+    changes = [
+        f"model={adapter}",
+        f"base={tiny_model()}",
+        "max_steps=1",
+        "learning_rate=1.0e-9",
+        "precision=fp32",
+        "save_dtype=fp32",
+    ]
+    assert main(["--config", str(dpo_config), *changes]) == 0
+    assert record_of(tmp_path / "tuned")["first_loss"] == pytest.approx(math.log(2), abs=1e-5)
+    with torch.no_grad():
+        found = load_weights(tmp_path / "tuned", "CAUSAL_LM", torch.float32).eval()(input_ids=ids).logits
+    torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
+    # What was trained is that model, too.
+    whole = [f"model={tmp_path / 'tuned'}", "max_steps=1", "precision=fp32", f"output={tmp_path / 'again'}"]
+    assert main(["--config", str(dpo_config), *whole]) == 0
+    first, again = (record_of(tmp_path / name)["loss_curve"][0]["chosen_logp"] for name in ("tuned", "again"))
+    assert first == pytest.approx(again, abs=0.01)
+
+
+def test_adapters_with_biases_are_refused_before_the_training(
+    dpo_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    biased, low_rank = tmp_path / "biased", tmp_path / "lora_bias"
+    for adapter, config, words in (
+        (biased, {"bias": "lora_only"}, ("bias: lora_only", "agentmill merge")),
+        (low_rank, {"lora_bias": True}, ("q_proj", "lora.merge: false")),
+    ):
+        changes = [f"model={foreign_adapter(adapter, **config)}", f"base={tiny_model()}"]
+        assert main(["--config", str(dpo_config), *changes]) == 2
+        assert shows(capsys.readouterr().err, "lora-differs", *words)
+    with user_error("lora-differs", "q_proj"):
+        load_merged(tiny_model(), low_rank, "CAUSAL_LM")
