@@ -53,12 +53,12 @@ class Dialogue(Config):
         if ReAct has no words for a turn.
         """
         seen, places = self._seen(trajectory)
-        untold = placed(conversation(msgspec.structs.replace(seen, system_prompt=self._system_prompt(seen))), places)
+        plain = placed(conversation(msgspec.structs.replace(seen, system_prompt=self._system_prompt(seen))), places)
         if self.role is not None:  # what is asked for is no aside
-            untold = [msgspec.structs.replace(turn, aside=False) for turn in untold]
-        dialogue = with_tool_text(untold, seen.tools, self.tool_format)
-        if self.tool_format == "react" and dialogue != untold:
-            _check_react(untold, trajectory)
+            plain = [msgspec.structs.replace(turn, aside=False) for turn in plain]
+        dialogue = with_tool_text(plain, seen.tools, self.tool_format)
+        if self.tool_format == "react" and dialogue != plain:
+            _check_react(plain, trajectory)
         return dialogue
 
     def tools_column(self, trajectory: Trajectory) -> str | None:
@@ -104,7 +104,7 @@ def with_tool_text(
 
 
 def _check_react(dialogue: Sequence[ConversationTurn], trajectory: Trajectory) -> None:
-    """Raises ``Unused`` for a turn that ReAct cannot tell: its text would be read as other actions."""
+    """Raises ``Unused`` for a turn that ReAct has no words for: its text would be read as other actions."""
     for turn in dialogue:
         if turn.step is None:
             continue

@@ -85,7 +85,7 @@ T = TypeVar("T")
 
 TOLD_IN_PARTS = (SftRow, UnpairedRow)
 """Rows that teach an agent to act on what it sees; others may tell more than it saw."""
-STEPS_TOLD_IN_PARTS = (PromptRow, ScorerRow)
+STEPS_IN_PARTS = (PromptRow, ScorerRow)
 """Rows that are so where there is one for each step."""
 
 
@@ -94,7 +94,7 @@ def rows_of(view: Any, trajectory: Trajectory, annotations: Annotations) -> list
 
     Raises ``Unused`` if no part gives a row, and ``UnusableWeight`` if one has such a step, as for an undivided run.
     """
-    by_step = view.record in STEPS_TOLD_IN_PARTS and view.rows == "step"
+    by_step = view.record in STEPS_IN_PARTS and view.rows == "step"
     in_parts = (view.record in TOLD_IN_PARTS or by_step) and trajectory.generation is not None
     if not in_parts or not any(map(is_mark, trajectory.content)):
         made: list[Any] = view.make_rows(trajectory, annotations)

@@ -132,7 +132,7 @@ def test_the_words_of_a_refusal_are_the_message(content: str | None, refusal: st
         ({"refusal": False, "reasoning": None}, None),
     ],
 )
-def test_what_is_beside_an_answer_may_have_any_form(fields: Any, reasoning: str | None) -> None:
+def test_side_fields_of_an_answer_may_have_any_form(fields: Any, reasoning: str | None) -> None:
     [action] = read_turn(answered("look", message=fields), 0.0, conversation()).actions
     assert action == MessageAction(content="look", reasoning_content=reasoning)
 
