@@ -139,16 +139,16 @@ class Mix(FilterParameters):
         return "Selection" if record == "Trajectory" else record
 
     def bounds(self, rows: Mapping[str, RowBounds], models: Mapping[str, ModelConfig]) -> Bounds:
-        """As ``Operator.bounds``: each row as often as it may come, but no more than ``size``, in rows or tokens.
-
-        Raises ``UserError``, too, where there cannot be as many rows as ``size``.
-        """
+        """As ``Operator.bounds``: each row as often as it may come, but no more than ``size``, in rows or tokens."""
         del models
         read = rows["from"].n
-        there = product(read, self.repeat)
+        return Bounds(reads=read, rows=RowBounds(n=least(product(read, self.repeat), self.size)))
+
+    def check_rows(self, rows: Mapping[str, RowBounds]) -> None:
+        """As ``Operator.check_rows``, for ``size`` in rows."""
+        there = product(rows["from"].n, self.repeat)
         if there is not None and self.size is not None and self.tokenizer is None and there < self.size:
             self._refuse_short(f"{self.size:,} rows, and at most {there:,} come in")
-        return Bounds(reads=read, rows=RowBounds(n=least(there, self.size)))
 
     def annotations(self) -> Sequence[str]:
         """Its selections."""

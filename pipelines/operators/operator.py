@@ -179,6 +179,10 @@ class Operator(Config):
         read = rows.get(self.primary, Rows())
         return Bounds(reads=read.n, rows=read)
 
+    def check_rows(self, rows: Mapping[str, Rows]) -> None:
+        """Raises ``UserError`` where ``rows``, the most that its inputs can have by role, are too few for it."""
+        del rows
+
     def pinned(self, revisions: MutableMapping[str, str]) -> Self:
         """The same operator with whatever it names that may change elsewhere at one revision.
 

@@ -126,14 +126,16 @@ class Acting(EpisodeParameters, Operator):
                 "give the step `scaffold: react` or `scaffold: tools`, or name an expert without thoughts",
                 ErrorCode.NEEDS_ANOTHER_KEY,
             )
+        self._check_notes(models.get("actor"))
+        self._check_draws(models)
+
+    def _check_notes(self, actor: ModelConfig | None) -> None:
         # Where recorded turns follow, nobody acts.
-        actor = models.get("actor")
         if self.context == "notes" and self.summarizer is None and actor is not None and is_planner(actor):
             raise UserError(
                 f"the expert {self.policy!r} acts and cannot write: name a `summarizer` for `context: notes`",
                 ErrorCode.NEEDS_ANOTHER_KEY,
             )
-        self._check_draws(models)
 
     def _check_draws(self, models: Mapping[str, ModelConfig]) -> None:
         parameter, n = self.draws()
@@ -260,7 +262,12 @@ class Acting(EpisodeParameters, Operator):
         return {name: value for name, value in given.items() if value is not None} if role == "actor" else {}
 
     def provenance_config(self, context: StepContext) -> JsonObject:
-        """As ``Operator.provenance_config``, with the seed and the round that hold."""
+        """As ``Operator.provenance_config``, with the seed and the round that hold.
+
+        Raises ``UserError`` where nobody could write the notes.
+        """
+        actor = context.models.get("actor")
+        self._check_notes(None if actor is None else actor.config)
         return {**super().provenance_config(context), "seed": self._seed(context), "round": context.round}
 
     def actors(self, context: StepContext) -> Actors:

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.diversity import SketchTable
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
-from agentmill.pipelines.operators.bounds import Bounds, Rows
+from agentmill.pipelines.operators.bounds import Rows
 from agentmill.pipelines.operators.dedup import On, tokens_of
 from agentmill.pipelines.operators.diverse_pool import Decisions, Method, Pool
 from agentmill.pipelines.operators.lookup import ids_of, read_ids
@@ -26,7 +26,6 @@ from agentmill.pipelines.operators.quotas import LISTS, Quota, QuotaValues, chec
 from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter, kept_notes
 from agentmill.pipelines.operators.trajectory_index import stream
 from agentmill.pipelines.quota_counts import QuotaCount
-from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.conditions import Condition
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
@@ -141,11 +140,10 @@ class SelectDiverse(FilterParameters):
         """Its selections."""
         return [self.name]
 
-    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
-        """As ``Operator.bounds``. Raises ``UserError``, too, where there cannot be as many as ``size``."""
+    def check_rows(self, rows: Mapping[str, Rows]) -> None:
+        """As ``Operator.check_rows``, for ``size``."""
         if (n := rows["of"].n) is not None:
             self.check_size(n, n)
-        return super().bounds(rows, models)
 
     def check_inputs(self, inputs: Inputs) -> None:
         """Raises ``UserError`` where there are fewer trajectories than ``size``, or none of an id in ``accept_ids``."""

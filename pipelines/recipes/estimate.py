@@ -80,10 +80,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     left_out: dict[str, str]
 
 
-def estimate(plan: Plan) -> Estimate:
+def estimate(plan: Plan, enough: bool = False) -> Estimate:
     """The upper bounds of ``plan``.
 
-    Raises ``UserError`` for a table of ``data`` that cannot be read, and for a step that has nothing to work on.
+    Raises ``UserError`` for a table of ``data`` that cannot be read, and for a step that has nothing to work on, with
+    ``enough`` also for one that asks for more rows than there can be.
     """
     known = {folder: rows_in(Table.open(folder)) for folder in plan.data.values()}
     bounds: dict[str, Bounds] = {}
@@ -101,6 +102,8 @@ def estimate(plan: Plan) -> Estimate:
         if primary and all(each.folder in there and not known[each.folder].n for each in primary):
             refuse_empty([Table.open(each.folder) for each in primary], step.where)
         try:
+            if enough:
+                step.parameters.check_rows(inputs)
             found = bounds[step.name] = step.parameters.bounds(inputs, step.models)
         except UserError as error:
             raise UserError(f"{step.where}: {error}", error.code) from error

@@ -75,7 +75,7 @@ def check_run(plan: Plan, before: Mapping[str, Step] | None = None) -> None:
     ``before`` are the steps of the run so far where tables that differ give way (``--replace``): a step that is no
     longer the same is unfinished. Raises one ``UserError`` for all that is missing, each with the name of its step.
     """
-    estimate(plan)
+    estimate(plan, enough=True)
     raise_all(missing_of(needed(plan, unfinished(plan, before))))
 
 
@@ -84,7 +84,7 @@ def check_dry(plan: Plan) -> Preflight:
 
     Raises ``UserError`` for mistakes of the recipe alone.
     """
-    estimate(plan)
+    estimate(plan, enough=True)
     needs = needed(plan, unfinished(plan))
     raise_all(missing_of({key: each for key, each in needs.items() if each[1].depends == "recipe"}))
     machine = {key: each for key, each in needs.items() if each[1].depends == "machine"}
