@@ -41,7 +41,7 @@ class Flag(NamedTuple):
     yes: Any
 
     def read(self, value: Any) -> bool | None:
-        """What ``value`` says: true, or any number above zero, is yes; ``None`` where it is neither."""
+        """What ``value`` means: true, or any number above zero, is yes; ``None`` where it is neither."""
         return bool(value > 0) if isinstance(value, _NUMBERS) else None
 
     def matches(self, value: Any) -> bool:

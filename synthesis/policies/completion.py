@@ -278,21 +278,23 @@ def _kind(part: object) -> object:
     return part.get("type") if isinstance(part, dict) else None
 
 
-def _words(value: object) -> str:
-    """The text that a field holds, as it is, in parts or in an object; empty where there is none."""
+def _words(value: object, depth: int = 8) -> str:
+    """The text that a field holds, as it is, in parts or in an object; empty where there is none so deep."""
+    if isinstance(value, str) or depth == 0:
+        return value if isinstance(value, str) else ""
     if isinstance(value, list):
-        return "".join(map(_words, value))
-    if isinstance(value, dict):
-        return next((words for name in ("text", "thinking", "content") if (words := _words(value.get(name)))), "")
-    return value if isinstance(value, str) else ""
+        return "".join(_words(each, depth - 1) for each in value)
+    fields = [value.get(name) for name in ("text", "thinking", "content")] if isinstance(value, dict) else []
+    return next((words for each in fields if (words := _words(each, depth - 1))), "")
 
 
 def _logprobs(given: object) -> list[float]:
     """The natural logarithms of the probabilities of the sampled tokens, in order; empty where one is missing."""
     entries = given.get("content") if isinstance(given, dict) else None
-    found = [each.get("logprob") if isinstance(each, dict) else None for each in entries or ()]
-    known = [float(each) for each in found if isinstance(each, int | float)]
-    return known if len(known) == len(found) else []
+    found = entries if isinstance(entries, list) else []
+    known = [number_of(each.get("logprob")) for each in found if isinstance(each, dict)]
+    numbers = [each for each in known if each is not None]
+    return numbers if len(numbers) == len(found) else []
 
 
 def _call(call: Call) -> ApiAction:

@@ -118,7 +118,7 @@ def _without_epilogue(actions: Sequence[AnyAction], dialect: Dialect) -> list[An
     if not calls or not isinstance(last, MessageAction):
         return list(actions)
     thought = "\n".join(part for part in (calls[-1].description, last.content) if part)
-    if dialect.read(thought) is not None:
+    if read_text(dialect, thought) is not None:
         return calls
     return [*calls[:-1], msgspec.structs.replace(calls[-1], description=thought)]
 

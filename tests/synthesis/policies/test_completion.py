@@ -130,6 +130,7 @@ def test_the_words_of_a_refusal_are_the_message(content: str | None, refusal: st
         ({"reasoning_content": {"content": "Hm."}}, "Hm."),
         ({"content": [{"type": "thinking", "thinking": [{"text": "Hm."}]}, {"type": "text", "text": "look"}]}, "Hm."),
         ({"refusal": False, "reasoning": None}, None),
+        ({"reasoning": json.loads("[" * 400 + '"Hm."' + "]" * 400)}, None),
     ],
 )
 def test_side_fields_of_an_answer_may_have_any_form(fields: Any, reasoning: str | None) -> None:
@@ -137,7 +138,16 @@ def test_side_fields_of_an_answer_may_have_any_form(fields: Any, reasoning: str 
     assert action == MessageAction(content="look", reasoning_content=reasoning)
 
 
-@pytest.mark.parametrize("logprobs", [[-0.1], {"content": [{"logprob": None}]}, {"content": [-0.1]}, "none"])
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        [-0.1],
+        {"content": [{"logprob": None}]},
+        {"content": [-0.1]},
+        {"content": 5},
+        {"content": [{"logprob": 10**400}]},
+    ],
+)
 def test_log_probabilities_of_another_form_are_none(logprobs: Any) -> None:
     body = json.loads(answered("look", token_ids=[3], logprobs=logprobs))
     [action] = read_turn(json.dumps({**body, "prompt_token_ids": [1]}), 0.0, conversation()).actions

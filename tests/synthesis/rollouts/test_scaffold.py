@@ -115,6 +115,10 @@ def test_calls_in_a_thought_are_not_done(scaffold: str, text: str) -> None:
     assert action == ApiAction(function="look", kwargs={}, description=thought)
     alone = Turn(actions=[MessageAction(content=thought)])
     assert read(scaffold, alone, []) == alone
+    if scaffold != "tools_react":  # which reads on to the next label
+        more = Turn(actions=[MessageAction(content=f"{thought}\n{done}\nSo.")])
+        (action,) = read(scaffold, more, []).actions
+        assert action == ApiAction(function="look", kwargs={}, description=f"{thought}\nSo.")
 
 
 def test_an_action_that_react_goes_on_to_write_is_neither_done_nor_shown() -> None:
